@@ -1,0 +1,1 @@
+"""Two tensor-parallel ranks: model shards, slots, protocol core, exchange and Ray actors. Imports selector only."""

@@ -1,0 +1,319 @@
+"""A bed: two ranks on Ray, one driver loop, requests in and committed tokens out.
+
+The shell around the driver's core: starts, restarts and stops ranks, keeps time, and turns effects into messages
+and records. Must never release a token that the core did not commit, and never leave a rank behind.
+Source: DESIGN section 4.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ranks.active_request import ActiveRequest
+from ranks.bed_records import ReleaseEvent, RequestTracker
+from ranks.driver_core import DriverCore, DriverPhase, DriverPolicy
+from ranks.driver_events import (
+    AckArrived,
+    ArmCommitDeadline,
+    CommandFinished,
+    CommitDeadline,
+    DriverEffect,
+    DriverEvent,
+    EpochLost,
+    EpochReadyOn,
+    FailureReported,
+    PrimeWanted,
+    RankGone,
+    Released,
+    RequestEnded,
+    RequestSubmitted,
+    RequestTimeUp,
+    SendBoth,
+    VerdictProposed,
+)
+from ranks.errors import UNAVAILABLE, UserError
+from ranks.link import LinkClosed
+from ranks.rank_pair import RankPair
+from ranks.ray_session import RaySession
+from ranks.records import (
+    Attestation,
+    DraftMode,
+    PrimeReceipt,
+    RequestResult,
+    RequestSpec,
+    RequestStatus,
+    StopReceipt,
+)
+from ranks.round_plan import (
+    AdmitSlot,
+    CommandDone,
+    ControlMessage,
+    EpochReady,
+    RankFailure,
+    RoundAck,
+    RoundPlan,
+    RoundVerdict,
+)
+from ranks.timeout_ladder import CPU_LADDER, TimeoutLadder
+
+__all__ = ["Bed", "BedError", "start_bed"]
+
+_PREFILL_ALLOWANCE_NS = 2_000_000
+_MAX_EPOCHS_WITHOUT_COMMIT = 5
+_FATAL_REASONS = ("handshake_refused", "switch_mismatch")
+_POLL_MS = 500.0
+
+
+class BedError(RuntimeError):
+    """The bed cannot go on: ranks do not come up again, or refuse each other."""
+
+
+class Bed:
+    """Two ranks in one arm; `prime`, `run` and `stop` are called from one thread."""
+
+    def __init__(self, pair: RankPair, session: RaySession, owns_session: bool, policy: DriverPolicy) -> None:
+        """Take over a connected pair and open the first epoch."""
+        self.core = DriverCore(policy)
+        self.epoch_losses: list[EpochLost] = []
+        self._pair = pair
+        self._session = session
+        self._owns_session = owns_session
+        self._trackers: dict[int, RequestTracker] = {}
+        self._primed: dict[int, str] = {}
+        self._done: dict[int, list[CommandDone]] = {}
+        self._deadlines: list[tuple[int, CommitDeadline]] = []
+        self._on_release: Callable[[ReleaseEvent], None] | None = None
+        self._epochs_without_commit = 0
+        self._open_epoch()
+
+    # -- what users call -----------------------------------------------------------------------------------
+
+    def attest(self) -> tuple[Attestation, Attestation]:
+        """Return what each rank's process says of itself."""
+        return self._pair.attestations
+
+    def prime(self, spec: RequestSpec) -> PrimeReceipt:
+        """Run a request's prompt through the target on both ranks and hold it for `run`. Raises BedError."""
+        request = ActiveRequest.from_spec(spec, self._pair.draft_mode, self._pair.depth, primed=False)
+        started = time.monotonic_ns()
+        self._done.pop(request.request, None)
+        self._deliver(PrimeWanted(request.request, spec.prompt_token_ids))
+        self._pump(lambda: len(self._done.get(request.request, [])) == 2)
+        digests = {done.rank: f"{done.state_digest:016x}" for done in self._done.pop(request.request)}
+        self._primed[request.request] = f"{request.prefix_digest:016x}"
+        return PrimeReceipt(
+            request_id=spec.request_id,
+            occupied_tokens=len(spec.prompt_token_ids),
+            elapsed_ns=time.monotonic_ns() - started,
+            prefix_digest=self._primed[request.request],
+            state_digests=(digests[0], digests[1]),
+        )
+
+    def run(
+        self,
+        specs: Sequence[RequestSpec],
+        on_release: Callable[[ReleaseEvent], None] | None = None,
+        draft_mode: DraftMode | None = None,
+    ) -> list[RequestResult]:
+        """Serve requests to their end, up to four at a time, and return their results in the order given.
+
+        `draft_mode` PLAIN decodes one token a round without drafts; None means the bed's own mode.
+        Raises BedError when the ranks cannot be brought back, ValueError for a request without a prompt.
+        """
+        plain = draft_mode is DraftMode.PLAIN
+        mode, depth = (DraftMode.PLAIN, 0) if plain else (self._pair.draft_mode, self._pair.depth)
+        self._on_release = on_release
+        trackers = []
+        for spec in specs:
+            if not spec.prompt_token_ids:
+                raise ValueError(f"request {spec.request_id} has an empty prompt; at least one token is needed")
+            request = ActiveRequest.from_spec(spec, mode, depth, primed=False)
+            request.primed = request.request in self._primed
+            self.core.log.forget_request(request.request)
+            tracker = RequestTracker(request)
+            self._trackers[request.request] = tracker
+            trackers.append(tracker)
+            self._deliver(RequestSubmitted(request))
+        self._pump(lambda: all(tracker.ended for tracker in trackers) and not self.core.busy)
+        for tracker in trackers:
+            del self._trackers[tracker.request.request]
+        return [tracker.result() for tracker in trackers]
+
+    def process_identities(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return (pid, start ticks) of both ranks."""
+        first, second = self._pair.attestations
+        return (first.pid, first.process_start_ticks), (second.pid, second.process_start_ticks)
+
+    def stop(self) -> StopReceipt:
+        """Stop both ranks and wait until their processes are gone; a second stop is harmless."""
+        receipt = self._pair.stop()
+        if self._owns_session:
+            self._session.stop()
+        return receipt
+
+    def __enter__(self) -> Self:
+        """Return the bed."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop, whatever happened."""
+        self.stop()
+
+    # -- loop ----------------------------------------------------------------------------------------------
+
+    def _pump(self, finished: Callable[[], bool]) -> None:
+        while not finished():
+            ready = select.select(self._pair.sockets(), [], [], self._wait_ms() / 1000)[0]
+            for rank in self._pair.ranks_of(ready):
+                self._read(rank)
+            self._fire_deadlines()
+
+    def _wait_ms(self) -> float:
+        now = time.monotonic_ns()
+        due = [deadline for deadline, _ in self._deadlines]
+        due += [tracker.deadline_ns for tracker in self._trackers.values() if tracker.deadline_ns and not tracker.ended]
+        return min([_POLL_MS, *(max(0.0, (moment - now) / 1e6) for moment in due)])
+
+    def _read(self, rank: int) -> None:
+        link = self._pair.links[rank]
+        try:
+            messages = link.receive()
+        except LinkClosed:
+            self._deliver(RankGone(rank))
+            return
+        for message in messages:
+            # An epoch that ended meanwhile replaced the link; what the old one said is void.
+            if self._pair.links[rank] is link:
+                self._obey(rank, message)
+
+    def _obey(self, rank: int, message: ControlMessage) -> None:
+        if isinstance(message, RoundAck):
+            self._deliver(AckArrived(message))
+        elif isinstance(message, RoundVerdict) and rank == 0:
+            self._deliver(VerdictProposed(message))
+        elif isinstance(message, CommandDone):
+            self._done.setdefault(message.request, []).append(message)
+            self._deliver(CommandFinished(message.epoch, rank, message.request, message.state_digest))
+        elif isinstance(message, EpochReady):
+            self._deliver(EpochReadyOn(message.epoch, rank))
+        elif isinstance(message, RankFailure):
+            if message.reason in _FATAL_REASONS:
+                raise BedError(f"{message.reason}: {message.detail}")
+            self._deliver(FailureReported(message.epoch, rank, message.reason, message.detail))
+
+    def _fire_deadlines(self) -> None:
+        now = time.monotonic_ns()
+        due = [event for moment, event in self._deadlines if moment <= now]
+        self._deadlines = [(moment, event) for moment, event in self._deadlines if moment > now]
+        for event in due:
+            self._deliver(event)
+        for tracker in list(self._trackers.values()):
+            if tracker.deadline_ns and not tracker.ended and now >= tracker.deadline_ns:
+                self._deliver(RequestTimeUp(tracker.request.request, RequestStatus.DEADLINE))
+
+    def _deliver(self, event: DriverEvent) -> None:
+        for effect in self.core.handle(event):
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: DriverEffect) -> None:
+        now = time.monotonic_ns()
+        if isinstance(effect, SendBoth):
+            self._send_both(effect, now)
+        elif isinstance(effect, ArmCommitDeadline):
+            allowance = effect.prefill_tokens * _PREFILL_ALLOWANCE_NS
+            moment = now + self._pair.ladder.commit_timeout_ms * 1_000_000 + allowance
+            self._deadlines = [(moment, CommitDeadline(effect.key))]
+        elif isinstance(effect, Released):
+            self._epochs_without_commit = 0
+            event = self._trackers[effect.request.request].take_release(effect, now)
+            if self._on_release is not None:
+                self._on_release(event)
+        elif isinstance(effect, RequestEnded):
+            tracker = self._trackers.get(effect.request.request)
+            if tracker is not None:
+                tracker.end(effect, now)
+        else:
+            self._recover(effect)
+
+    def _send_both(self, effect: SendBoth, now: int) -> None:
+        message = effect.message
+        if isinstance(message, AdmitSlot) and message.request in self._trackers:
+            self._trackers[message.request].admit(now)
+        if isinstance(message, RoundPlan):
+            for entry in message.entries:
+                self._trackers[entry.request].round_started_ns = now
+        for rank in (0, 1):
+            try:
+                self._pair.links[rank].send(message)
+            except LinkClosed:
+                # The read side reports the end once, in order; a plan that reached one rank only never commits.
+                continue
+
+    # -- epochs --------------------------------------------------------------------------------------------
+
+    def _recover(self, lost: EpochLost) -> None:
+        self.epoch_losses.append(lost)
+        self._primed.clear()
+        self._done.clear()
+        self._deadlines = []
+        for tracker in self._trackers.values():
+            tracker.lose_epoch()
+        self._epochs_without_commit += 1
+        if self._epochs_without_commit > _MAX_EPOCHS_WITHOUT_COMMIT:
+            raise BedError(
+                f"{self._epochs_without_commit} epochs ended without a committed round, the last by {lost.reason}: "
+                f"{lost.detail}"
+            )
+        self._pair.replace(lost.restart)
+        self._session.watch_children()
+        self._open_epoch()
+
+    def _open_epoch(self) -> None:
+        epoch = self.core.begin_epoch()
+        for rank, message in enumerate(self._pair.epoch_messages(epoch)):
+            try:
+                self._pair.links[rank].send(message)
+            except LinkClosed:
+                continue
+        moment = time.monotonic_ns() + 2 * self._pair.ladder.group_timeout_ms * 1_000_000
+        self._deadlines = [(moment, CommitDeadline((epoch, "start")))]
+        self._pump(lambda: self.core.phase is not DriverPhase.STARTING or self.core.epoch != epoch)
+
+
+def start_bed(
+    profile: str,
+    weights_path: Path,
+    draft_mode: DraftMode,
+    depth: int,
+    session: RaySession | None = None,
+    slot_count: int = 4,
+    ladder: TimeoutLadder = CPU_LADDER,
+    control_port: int = 0,
+    link_faults: tuple[str, str] = ("", ""),
+) -> Bed:
+    """Start two ranks in one arm and return the bed when they agreed on the first epoch.
+
+    draft_mode GREEDY is arm A, SAMPLED arm B; depth 1..8. Without a session the bed starts and stops a Ray of its own.
+    `link_faults` is (MODULE:OBJECT, argument) of an outgoing frame filter. Raises UserError, BedError.
+    """
+    owned = session if session is not None else RaySession()
+    try:
+        pair = RankPair(owned, profile, weights_path, draft_mode, depth, slot_count, ladder, control_port, link_faults)
+        try:
+            return Bed(pair, owned, session is None, DriverPolicy(slot_count=slot_count))
+        except BaseException:
+            pair.stop()
+            raise
+    except BaseException as error:
+        if session is None:
+            owned.stop()
+        if isinstance(error, LinkClosed):
+            raise UserError(f"the ranks did not come up: {error}", UNAVAILABLE) from error
+        raise

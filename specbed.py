@@ -1,0 +1,177 @@
+"""The command line: one Typer app, one sub-app a folder; the only place that prints.
+
+A command parses, calls one function of a package and returns an `Outcome`; `main` prints it,
+writes --json and turns every error into one sentence on stderr and an exit code.
+Heavy packages are imported inside commands, so that --help answers at once.
+Source: DESIGN section 7.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, Final
+
+import typer
+from typer.exceptions import TyperException
+
+from ranks.errors import CANNOT_WRITE, INTERNAL, INTERRUPTED, USAGE, UserError
+from window.errors import WindowError
+
+__all__ = ["app", "main"]
+
+
+@dataclass(slots=True)
+class Invocation:
+    """Root options of this run; kept outside Typer's context because errors outlive it."""
+
+    debug: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command hands back: lines for people, data for --json and the exit code."""
+
+    lines: Sequence[str]
+    data: Mapping[str, Any]
+    json_file: Path | None = None
+    exit_code: int = 0
+
+
+app: Final = typer.Typer(
+    name="specbed",
+    help="Test bed for speculative-decoding verifiers on two tensor-parallel ranks, and the driver of one A/B window.",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _check_json_file(path: Path | None) -> Path | None:
+    """Refuse an unwritable --json before the work starts, not after it."""
+    if path is None:
+        return None
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UserError(f"--json {path} cannot be written: name a file in a writable folder.", CANNOT_WRITE)
+    return path
+
+
+JsonFile = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Also write the result as JSON.", callback=_check_json_file),
+]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            typer.echo(f"specbed {importlib.metadata.version('specbed')}")
+        except importlib.metadata.PackageNotFoundError:
+            typer.echo("specbed from a source tree that is not installed (make install)")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when the program itself fails.")] = False,
+) -> None:
+    """Take the root options; without a command print the help."""
+    del version
+    context.obj.debug = debug
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def doctor(json_file: JsonFile = None) -> Outcome:
+    """Show what is installed and which profiles can run here, or why not."""
+    from ranks.doctor import gather_machine_facts, report_data, report_lines
+
+    machine = gather_machine_facts()
+    return Outcome(report_lines(machine), report_data(machine), json_file)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; `arguments` defaults to the process's own."""
+    invocation = Invocation()
+    earlier_handler = signal.signal(signal.SIGTERM, _stop_like_ctrl_c)
+    try:
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        return _finish(app(args=words, prog_name="specbed", standalone_mode=False, obj=invocation))
+    except (UserError, WindowError) as error:
+        return _fail(error.sentence, int(error.exit_code))
+    except TyperException as error:
+        return _fail(f"{_ended(error.format_message())} {_help_hint(error)}", USAGE)
+    except (KeyboardInterrupt, typer.Abort):
+        return _finish(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader has gone (`specbed doctor | head`): nothing is left to say, and nothing went wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001 - the outermost border: every fault becomes a sentence and code 70
+        if invocation.debug:
+            traceback.print_exc()
+        detail = " ".join(f"{type(error).__name__}: {error}".split())
+        return _fail(f"internal error, {detail} (specbed --debug ... shows where).", INTERNAL)
+    finally:
+        signal.signal(signal.SIGTERM, earlier_handler)
+
+
+def _finish(result: Outcome | int | None) -> int:
+    """Print a command's outcome; a bare number is an exit that Typer made (help, version, Ctrl-C)."""
+    if isinstance(result, Outcome):
+        if result.json_file is not None:
+            _write_json(result.json_file, result.data)
+        for line in result.lines:
+            print(line)
+        sys.stdout.flush()
+        return int(result.exit_code)
+    if result == INTERRUPTED:
+        return _fail("stopped by Ctrl-C or SIGTERM.", INTERRUPTED)
+    return int(result or 0)
+
+
+def _fail(sentence: str, exit_code: int) -> int:
+    print(f"specbed: {sentence}", file=sys.stderr)
+    return exit_code
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
+
+
+def _help_hint(error: TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"Try: {context.command_path if context is not None else 'specbed'} --help"
+
+
+def _stop_like_ctrl_c(signal_number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write the whole file or none of it."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(json.dumps(data, indent=2, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        raise UserError(f"--json {path} cannot be written: {error.strerror or error}.", CANNOT_WRITE) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The A/B window: registration, driver, measurement, decision, report. Imports the other three packages."""
