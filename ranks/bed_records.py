@@ -57,6 +57,7 @@ class RequestTracker:
     def take_release(self, released: Released, now_ns: int) -> ReleaseEvent:
         """Record one committed round and what it delivered."""
         plan, entry, verdict = released.plan, released.entry, released.verdict
+        place = next(index for index, each in enumerate(plan.entries) if each.slot == verdict.slot)
         record = RoundRecord(
             request_id=self.request.spec.request_id,
             round_number=plan.round_number,
@@ -69,7 +70,7 @@ class RequestTracker:
             accepted=entry.accepted,
             emitted=len(released.token_ids),
             reason=verdict.reason,
-            q_frames=entry.q_frames,
+            q_frames=sum(ack.q_frames[place] for ack in released.acks.values()),
             started_ns=self.round_started_ns,
             released_ns=now_ns,
             rank0=released.acks[0].times,

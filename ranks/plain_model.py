@@ -21,7 +21,7 @@ Tensors = Mapping[str, Tensor]
 
 
 def token_contexts(token_ids: Tensor, end_token_id: int) -> Tensor:
-    """Return int64 [..., T, 3]: each token of int64 [..., T] after its two predecessors (end token before the first)."""
+    """Return int64 [..., T, 3]: each token after its two predecessors (end token before the first)."""
     padded = functional.pad(token_ids, (2, 0), value=end_token_id)
     return torch.stack([padded[..., :-2], padded[..., 1:-1], token_ids], dim=-1)
 

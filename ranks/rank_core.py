@@ -82,9 +82,9 @@ TRANSITIONS: dict[tuple[Phase, type], str] = {
     (Phase.CHECKING, DigestsChecked): "_vote",
     (Phase.AWAITING_VOTE, VoteDeadline): "_stop_waiting",
     (Phase.FORWARD, ForwardDone): "_after_forward",
-    (Phase.FORWARD, VerdictArrived): "_keep_verdict",
-    (Phase.AWAITING_VERDICT, VerdictArrived): "_keep_verdict",
     (Phase.VERIFYING, Verified): "_ack",
+    # Rank 0 may decide by its deadline while rank 1 still waits for a lost frame, so a verdict can come at any step.
+    **{(phase, VerdictArrived): "_keep_verdict" for phase in _IN_ROUND if phase is not Phase.VERIFYING},
     **{(phase, EpochBegan): "_begin_epoch" for phase in Phase},
     **{(phase, PeerFrame): "_peer_frame" for phase in Phase if phase is not Phase.FENCED},
     **{(phase, PeerBroken): "_peer_broken" for phase in Phase if phase is not Phase.FENCED},
@@ -307,7 +307,7 @@ class RankCore:
     def _ack(self, event: Verified) -> list[Effect]:
         self.phase = Phase.READY
         self._walks = []
-        return [SendAck(event.entries)]
+        return [SendAck(event.entries, event.q_frames)]
 
     # -- small helpers -------------------------------------------------------------------------------------
 

@@ -131,6 +131,7 @@ class Verified:
     """Acceptance is decided on this rank, in plan order."""
 
     entries: tuple[AckEntry, ...]
+    q_frames: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +258,7 @@ class SendAck:
     """Tell the driver what this rank emitted."""
 
     entries: tuple[AckEntry, ...]
+    q_frames: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,22 @@ class ReferencePair:
             self._collectives[rank].abort()
             raise
 
+    def clear(self, slot: int, first_position: int = 0) -> None:
+        """Empty a slot on both shards."""
+        self.both(lambda engine: engine.clear(slot, first_position))
+
+    def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
+        """Append tokens to a slot on both shards."""
+        self.both(lambda engine: engine.prefill(slot, token_ids))
+
+    def commit(self, slot: int, kept_rows: int) -> None:
+        """Keep the first rows of the slot's last verify on both shards."""
+        self.both(lambda engine: engine.commit(slot, kept_rows))
+
+    def state_digests(self, slot: int) -> tuple[int, int]:
+        """Return both shards' digests of a slot's state."""
+        return self.both(lambda engine: engine.state_digest(slot))
+
     def verify(self, slots: Sequence[int], token_rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return whole target logits fp32 [B, rows, V] of one verify forward."""
         return np.concatenate(self.both(lambda engine: engine.verify_forward(slots, token_rows)), axis=-1)
@@ -94,13 +110,13 @@ def plain_decode(
     The slot is cleared first and afterwards holds the prompt and all but the last token.
     """
     *before, anchor = prompt_token_ids
-    pair.both(lambda engine: engine.clear(slot))
+    pair.clear(slot)
     if before:
-        pair.both(lambda engine: engine.prefill(slot, before))
+        pair.prefill(slot, before)
     emitted: list[int] = []
     while len(emitted) < count and (not emitted or emitted[-1] not in stop_token_ids):
         logits = pair.verify([slot], np.array([[anchor]], dtype=np.int64))[0, 0]
-        pair.both(lambda engine: engine.commit(slot, 1))
+        pair.commit(slot, 1)
         anchor = choose(logits, len(prompt_token_ids) + len(emitted))
         emitted.append(anchor)
     return emitted

@@ -162,7 +162,7 @@ class RoundExecutor:
             statistics = self._exchange(verification.statistics())
             outcomes = verification.outcomes(self._exchange(verification.masses(statistics)))
             acks = []
-            for place, entry, outcome in zip(plan.entries, effect.entries, outcomes, strict=True):
+            for place, outcome in zip(plan.entries, outcomes, strict=True):
                 if outcome.invalid_row is None:
                     self._engine.commit(place.slot, outcome.accepted + 1)
                 acks.append(
@@ -173,10 +173,9 @@ class RoundExecutor:
                         token_ids=outcome.token_ids,
                         state_digest=self._engine.state_digest(place.slot),
                         invalid_row=outcome.invalid_row,
-                        q_frames=entry.q_frames,
                     )
                 )
-        return Verified(tuple(acks))
+        return Verified(tuple(acks), tuple(entry.q_frames for entry in effect.entries))
 
     def _exchange(self, part: NDArray[np.float64]) -> NDArray[np.float64]:
         gathered: NDArray[np.float64] = self._collective.all_gather(torch.from_numpy(part)).numpy()
@@ -185,5 +184,13 @@ class RoundExecutor:
     def _send_ack(self, effect: SendAck) -> None:
         plan = self._current
         self._control.send(
-            RoundAck(plan.epoch, plan.round_number, plan.attempt, self.rank, effect.entries, self.timer.times())
+            RoundAck(
+                epoch=plan.epoch,
+                round_number=plan.round_number,
+                attempt=plan.attempt,
+                rank=self.rank,
+                entries=effect.entries,
+                q_frames=effect.q_frames,
+                times=self.timer.times(),
+            )
         )

@@ -160,7 +160,6 @@ class AckEntry:
     """What one rank did for one request; both ranks' entries must be equal for a commit.
 
     `invalid_row` is the target row that verification reached and found invalid, or None.
-    `q_frames` counts peer draft-law frames that were used.
     """
 
     slot: int
@@ -169,18 +168,21 @@ class AckEntry:
     token_ids: tuple[int, ...]
     state_digest: int
     invalid_row: int | None
-    q_frames: int
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class RoundAck:
-    """A rank finished a round."""
+    """A rank finished a round.
+
+    `q_frames` counts, in plan order, the peer's draft-law frames that this rank used; it may differ between ranks.
+    """
 
     epoch: int
     round_number: int
     attempt: int
     rank: int
     entries: tuple[AckEntry, ...]
+    q_frames: tuple[int, ...]
     times: RankTimes
     type: Literal["ack"] = "ack"
 

@@ -72,14 +72,21 @@ class RoundVerification:
 
     def statistics(self) -> NDArray[np.float64]:
         """Return this rank's part of the first exchange, float64 (rows, 5)."""
-        drafted = np.array([[*entry.drafted, NO_TOKEN] for entry in self._entries], dtype=np.int64).reshape(-1)
-        return shard_statistics(self._logits, self._first_token_id, drafted).pack()
+        # Behind k the ranks may have fed different ids, so those rows verify nothing; their number never changes.
+        unverified = [(NO_TOKEN,) * (self._rows - entry.usable_depth) for entry in self._entries]
+        verified = [entry.drafted[: entry.usable_depth] for entry in self._entries]
+        drafted = np.array([(*kept, *none) for kept, none in zip(verified, unverified, strict=True)], dtype=np.int64)
+        return shard_statistics(self._logits, self._first_token_id, drafted.reshape(-1)).pack()
 
     def masses(self, statistics: NDArray[np.float64]) -> NDArray[np.float64]:
         """Take both ranks' statistics (2, rows, 5) and return this rank's part of the second exchange (rows, 4)."""
         first, second = ShardStatistics.unpack(statistics[0]), ShardStatistics.unpack(statistics[1])
         self._normaliser = combine_statistics(first, second)
-        counts = [law for entry in self._entries for law in (*entry.draft_counts, None)]
+        counts = [
+            entry.draft_counts[row] if row < entry.usable_depth else None
+            for entry in self._entries
+            for row in range(self._rows)
+        ]
         own = shard_masses(
             self._logits, self._first_token_id, self._normaliser, counts, self._residual_words, self._target_words
         )

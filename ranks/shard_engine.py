@@ -74,6 +74,11 @@ class ShardEngine:
         """The KV cache, for those who measure or poison it."""
         return self._slots
 
+    @property
+    def target(self) -> TargetShard:
+        """The target's shard, for those who measure or poison it."""
+        return self._target
+
     def clear(self, slot: int, first_position: int = 0) -> None:
         """Empty a slot; its next token stands at `first_position` (0 unless only the window's end matters)."""
         self._check_slot(slot)
@@ -142,7 +147,8 @@ class ShardEngine:
         """
         rows = self._checked_ids(np.asarray(token_rows, dtype=np.int64))
         if rows.ndim != 2 or not 1 <= rows.shape[1] <= self._config.drafter.max_depth + 1:
-            raise EngineError(f"token_rows has shape {rows.shape}; [B, 1..{self._config.drafter.max_depth + 1}] is needed")
+            most = self._config.drafter.max_depth + 1
+            raise EngineError(f"token_rows has shape {rows.shape}; [B, 1..{most}] is needed")
         self._check_batch(slots, len(rows))
         for slot in slots:
             self._check_room(slot, rows.shape[1])

@@ -28,7 +28,7 @@ TILE_KEYS = TILE_BLOCKS * BLOCK_KEYS
 
 @dataclass(frozen=True, slots=True)
 class RowSpan:
-    """Consecutive rows of one slot: positions start .. start + count - 1; nothing before `first_position` is read."""
+    """Consecutive rows of one slot, positions start .. start + count - 1; nothing before `first_position` is read."""
 
     slot: int
     start: int
@@ -42,7 +42,8 @@ class AttentionPlan:
 
     write_rows int64 [rows * heads]: ring rows of the new keys. read_rows int64 [tiles * heads * 384].
     query_chunks int64 [tiles * heads * 6 * 8]: head-wide chunks of the projection, by chunks a row (layers
-    differ in what follows the values). output_chunks int64 [padded rows * heads]. bias fp32 and outside bool [tiles * heads * 6, 8, 64].
+    differ in what follows the values). output_chunks int64 [padded rows * heads]. bias fp32 and outside bool
+    [tiles * heads * 6, 8, 64].
     """
 
     tile_count: int
@@ -87,7 +88,7 @@ class TileAttention:
         )
 
     def plan(self, spans: Sequence[RowSpan], chunks_a_row: Iterable[int]) -> AttentionPlan:
-        """Return the index tensors for rows laid out span after span; `chunks_a_row`: head-wide chunks a row, each kind."""
+        """Return the index tensors of rows laid out span after span, for each count of head-wide chunks a row."""
         tiles = [
             (span, offset, min(QUERY_ROWS, span.count - offset))
             for span in spans

@@ -80,5 +80,6 @@ def train_tokenizer(texts: Iterator[str], vocabulary_size: int) -> ByteTokenizer
     )
     tokenizer.train_from_iterator(texts, trainer=trainer)
     if tokenizer.get_vocab_size() != vocabulary_size:
-        raise TokenizerError(f"the texts give {tokenizer.get_vocab_size()} entries, not the {vocabulary_size} asked for")
+        found = tokenizer.get_vocab_size()
+        raise TokenizerError(f"the texts give {found} entries, not the {vocabulary_size} asked for")
     return ByteTokenizer(tokenizer)

@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import safetensors
 import safetensors.torch
 import torch
@@ -20,11 +21,20 @@ from torch import Tensor
 from ranks.model_config import ModelConfig
 from ranks.tensor_layout import expected_tensors
 
-__all__ = ["LoadedWeights", "WeightsError", "load_weights", "parse_weights", "random_weights"]
+__all__ = [
+    "EMBEDDED_TOKENIZER",
+    "EMBEDDED_WEIGHTS",
+    "LoadedWeights",
+    "WeightsError",
+    "load_weights",
+    "parse_weights",
+    "random_weights",
+]
 
 DATA_FOLDER = Path(__file__).parent / "data"
 EMBEDDED_WEIGHTS = DATA_FOLDER / "embedded-v1.safetensors"
 EMBEDDED_TOKENIZER = DATA_FOLDER / "tokenizer.json"
+FP16_EXPONENT = 0x7C00
 
 
 class WeightsError(ValueError):
@@ -113,8 +123,14 @@ def _check_tensors(tensors: dict[str, Tensor], config: ModelConfig, name: str) -
             raise WeightsError(f"{name}: tensor '{tensor_name}' has shape {tuple(tensor.shape)}; {shape} is needed")
         if tensor.dtype != dtype:
             raise WeightsError(f"{name}: tensor '{tensor_name}' is {tensor.dtype}; {dtype} is needed")
-        if dtype.is_floating_point and not bool(torch.isfinite(tensor).all()):
+        if dtype == torch.float16 and not _all_finite(tensor):
             raise WeightsError(f"{name}: tensor '{tensor_name}' holds a NaN or an infinity; finite values are needed")
+
+
+def _all_finite(tensor: Tensor) -> bool:
+    """Return whether no fp16 value has an exponent of all ones (NaN or infinity)."""
+    bits = tensor.view(torch.int16).numpy()
+    return not bool(np.any((bits & FP16_EXPONENT) == FP16_EXPONENT))
 
 
 def _memory_digest(config: ModelConfig, tensors: dict[str, Tensor]) -> str:

@@ -13,7 +13,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-
 OWN = {"selector", "ranks", "faults", "window", "specbed", "tests"}
 
 

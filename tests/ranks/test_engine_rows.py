@@ -31,8 +31,8 @@ def rows(seed: int, depth: int) -> NDArray[np.int64]:
 
 def fill(pair: ReferencePair, slot: int, seed: int, length: int) -> None:
     prompt = tokens(seed, length)
-    pair.both(lambda engine: engine.clear(slot))
-    pair.both(lambda engine: engine.prefill(slot, prompt))
+    pair.clear(slot)
+    pair.prefill(slot, prompt)
 
 
 def same_bits(left: NDArray[np.float32], right: NDArray[np.float32]) -> bool:
@@ -66,7 +66,7 @@ def test_many_rows_give_the_bits_that_one_row_gives(pair: ReferencePair, length:
     many = pair.verify([0], drafted[None])
     for place, token in enumerate(drafted):
         one = pair.verify([1], np.array([[token]], dtype=np.int64))
-        pair.both(lambda engine: engine.commit(1, 1))
+        pair.commit(1, 1)
         assert same_bits(one[0, 0], many[0, place]), place
 
 
@@ -131,8 +131,8 @@ def test_a_permuted_batch_leaves_equal_states_on_both_ranks(pair: ReferencePair)
             fill(pair, slot, slot, 90 + slot)
         pair.verify(order, np.stack([rows(slot, 4) for slot in order]))
         for slot in order:
-            pair.both(lambda engine, kept=slot: engine.commit(kept, 1 + kept))
-        digests.append([pair.both(lambda engine, kept=slot: engine.state_digest(kept)) for slot in range(3)])
+            pair.commit(slot, 1 + slot)
+        digests.append([pair.state_digests(slot) for slot in range(3)])
     assert digests[0] == digests[1]
     assert all(first == second for first, second in digests[0])
     assert len({first for first, _ in digests[0]}) == 3

@@ -61,7 +61,7 @@ def arm(name: str, **changes: Any) -> Arm:
         "name": name,
         "engine_sampled_drafts": sampled,
         "worker_sampled_drafts": sampled,
-        "draft_law_id": LAW if sampled else "one-hot",
+        "draft_law_id": LAW if sampled else "greedy/one-hot-v1",
         "acceptance": "standard rejection",
         "depth": DEPTH,
         "adaptive_admission": False,
@@ -153,7 +153,12 @@ def registration_fields(kind: RegistrationKind = RegistrationKind.REDUCED, minim
         "sources": tuple(source(name, tokens[name.split("-")[1]]) for name in ORDER),
         "order": ORDER,
         "blocks": ("A1", "B1", "B2", "A2"),
-        "run": RunPlan(time_budget_ns=30 * SECOND_NS if plan else 3 * SECOND_NS, max_new_tokens=4096, batch_size=1),
+        "run": RunPlan(
+            time_budget_ns=30 * SECOND_NS if plan else 3 * SECOND_NS,
+            max_new_tokens=4096,
+            stop_token_ids=(STOP_TOKEN,),
+            batch_size=1,
+        ),
         "warm_up": WarmUpPlan(
             prompt_tokens_sha256=digest("warm-up"),
             occupied_tokens=64,
