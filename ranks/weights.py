@@ -26,6 +26,7 @@ __all__ = [
     "EMBEDDED_WEIGHTS",
     "LoadedWeights",
     "WeightsError",
+    "checkpoint_bytes",
     "load_weights",
     "parse_weights",
     "random_weights",
@@ -79,6 +80,17 @@ def parse_weights(content: bytes, name: str, expected_sha256: str | None = None)
     config = _config(metadata, name)
     _check_tensors(tensors, config, name)
     return LoadedWeights(config, tensors, digest, _memory_digest(config, tensors), metadata["tokenizer_sha256"])
+
+
+def checkpoint_bytes(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """Return a safetensors file whose bytes follow from its content alone (the package orders metadata at random)."""
+    content = safetensors.torch.save(tensors, metadata=metadata)
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header["__metadata__"] = dict(sorted(metadata.items()))
+    encoded = json.dumps(header, separators=(",", ":")).encode("utf-8")
+    encoded += b" " * (-len(encoded) % 8)
+    return len(encoded).to_bytes(8, "little") + encoded + content[end:]
 
 
 def _metadata(content: bytes, name: str) -> dict[str, str]:
@@ -152,4 +164,4 @@ def random_weights(config: ModelConfig, seed: int) -> LoadedWeights:
             spread = 0.12 if name == "embedding" else shape[-1] ** -0.5
             tensors[name] = (torch.randn(shape, generator=generator) * spread).to(dtype)
     metadata = {"layout": config.layout, "config": config.model_dump_json(), "tokenizer_sha256": "none"}
-    return parse_weights(safetensors.torch.save(tensors, metadata=metadata), f"random weights of seed {seed}")
+    return parse_weights(checkpoint_bytes(tensors, metadata), f"random weights of seed {seed}")

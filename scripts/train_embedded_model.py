@@ -17,7 +17,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import safetensors.torch
 import tokenizers
 import torch
 from torch import Tensor
@@ -27,6 +26,7 @@ from ranks.model_config import ModelConfig, embedded_v1_config
 from ranks.plain_model import plain_draft_hidden, plain_hidden, plain_logits, position_bias
 from ranks.tensor_layout import expected_tensors
 from ranks.tokenizer import ByteTokenizer, load_tokenizer, train_tokenizer
+from ranks.weights import checkpoint_bytes
 from window.public_sources import read_family
 from window.public_text import FAMILY_RULES, SPLIT_RULE, Family, Split
 
@@ -57,13 +57,11 @@ def initial_parameters(config: ModelConfig, generator: torch.Generator) -> dict[
     for name, (shape, _) in expected_tensors(config).items():
         if name.endswith("norm"):
             value = torch.ones(shape)
-        elif name.endswith((".output", ".down")) or name == "markov.next":
+        elif name.endswith((".output", ".down", "markov.next")):
             value = torch.zeros(shape)
         elif name == "embedding":
             value = torch.randn(shape, generator=generator) * 0.02
-        elif name == "markov.previous":
-            value = torch.randn(shape, generator=generator) * 0.3
-        elif name in ("memory.table", "drafter.depth_embedding"):
+        elif name in ("markov.previous", "memory.table", "drafter.depth_embedding"):
             value = torch.randn(shape, generator=generator) * 0.3
         else:
             value = torch.randn(shape, generator=generator) * shape[-1] ** -0.5
@@ -132,9 +130,7 @@ def target_loss(named: dict[str, Tensor], config: ModelConfig, pair: tuple[Tenso
     return functional.cross_entropy(logits.float(), pair[1].flatten())
 
 
-def target_gradients(
-    named: dict[str, Tensor], config: ModelConfig, pair: tuple[Tensor, Tensor], bias: Tensor
-) -> float:
+def target_gradients(named: dict[str, Tensor], config: ModelConfig, pair: tuple[Tensor, Tensor], bias: Tensor) -> float:
     """Add the gradients of `target_loss` to `named` and return it; the head goes in chunks that stay in cache."""
     hidden = plain_hidden(named, config, pair[0], bias).flatten(0, 1)
     tokens = pair[1].flatten()
@@ -144,9 +140,9 @@ def target_gradients(
         part = slice(start, start + HEAD_CHUNK_ROWS)
         logits = plain_logits(named, detached[part]).float()
         loss = functional.cross_entropy(logits, tokens[part], reduction="sum") / len(tokens)
-        loss.backward()
+        torch.autograd.backward(loss)
         total += float(loss.detach())
-    hidden.backward(detached.grad)
+    torch.autograd.backward(hidden, detached.grad)
     return total
 
 
@@ -194,7 +190,8 @@ def markov_bias(named: dict[str, Tensor], config: ModelConfig, previous: Tensor)
     """Return the Markov bias [..., V] of previous token ids, from int8-rounded tables scaled to their bits."""
     unit = 2.0 ** (config.drafter.markov_scale_bits / 2)
     rows = functional.embedding(previous, _rounded(named["markov.previous"] * unit) / unit)
-    return rows @ (_rounded(named["markov.next"] * unit) / unit)
+    bias: Tensor = rows @ (_rounded(named["markov.next"] * unit) / unit)
+    return bias
 
 
 def drafter_loss(
@@ -236,7 +233,7 @@ def train_drafter(named: dict[str, Tensor], config: ModelConfig, stream: Tensor,
         anchors = torch.randint(1, last, (plan.batch, plan.anchors), generator=generator)
         with torch.autocast("cpu", torch.bfloat16, enabled=plan.autocast):
             loss, overlap = drafter_loss(named, config, tokens, bias, anchors)
-        loss.backward()
+        torch.autograd.backward(loss)
         for optimiser in active:
             optimiser.step()
             optimiser.zero_grad()
@@ -299,11 +296,11 @@ def run(plan: Plan, output: Path, tokenizer_path: Path | None) -> None:
     LOG.info("development loss %.4f, held-out loss on frozen text %.4f", development_loss, frozen_loss)
     weights = output / "embedded-v1.safetensors"
     metadata = {"layout": config.layout, "config": config.model_dump_json(), "tokenizer_sha256": tokenizer.digest}
-    safetensors.torch.save_file(stored_tensors(named, config), weights, metadata=metadata)
+    weights.write_bytes(checkpoint_bytes(stored_tensors(named, config), metadata))
     for name, value in named.items():
         value.requires_grad_(name not in target)
     overlap = train_drafter(named, config, development, plan)
-    safetensors.torch.save_file(stored_tensors(named, config), weights, metadata=metadata)
+    weights.write_bytes(checkpoint_bytes(stored_tensors(named, config), metadata))
     figures: dict[str, object] = {
         "development_tokens": len(development),
         "trained_tokens": plan.target_steps * plan.batch * plan.length,

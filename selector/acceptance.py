@@ -53,7 +53,7 @@ ACCEPTANCE_DRAW_BITS = 53
 Q_X_MISMATCH: Final = "q_x_mismatch"
 
 
-class ProofOfFailure(RuntimeError):  # noqa: N818 - it is proof, and the evidence it fails is not an error
+class ProofOfFailure(RuntimeError):
     """An earlier check must have failed: nothing of this round may be released and the epoch ends."""
 
     def __init__(self, reason: str, detail: str) -> None:

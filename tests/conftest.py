@@ -17,6 +17,8 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ranks.ray_session import RaySession
+
 MARK = "SPECBED_TEST_RUN"
 LEAVE_SECONDS = 15.0
 
@@ -60,3 +62,10 @@ def no_process_outlives_the_run() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def repository() -> Path:
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[RaySession]:
+    """One private Ray cluster for every test that needs real ranks; starting one takes seconds."""
+    with RaySession() as session:
+        yield session

@@ -17,7 +17,7 @@ ArmName = Literal["A", "B"]
 BlockName = Literal["A1", "B1", "B2", "A2"]
 BLOCK_NAMES: tuple[BlockName, ...] = ("A1", "B1", "B2", "A2")
 ARM_OF_BLOCK: dict[BlockName, ArmName] = {"A1": "A", "B1": "B", "B2": "B", "A2": "A"}
-ONE_HOT_LAW = "one-hot"
+ONE_HOT_LAW = "greedy/one-hot-v1"
 
 
 class Arm(SealedModel):
@@ -43,9 +43,9 @@ class Arm(SealedModel):
                 "worker_sampled_drafts must be equal"
             )
         if self.engine_sampled_drafts and self.draft_law_id == ONE_HOT_LAW:
-            raise ValueError(f"arm {self.name} samples its drafts but names the law one-hot; name the sampled law")
+            raise ValueError(f"arm {self.name} samples its drafts but names the one-hot law; name the sampled law")
         if not self.engine_sampled_drafts and self.draft_law_id != ONE_HOT_LAW:
-            raise ValueError(f"arm {self.name} drafts greedily, so its draft_law_id must be one-hot")
+            raise ValueError(f"arm {self.name} drafts greedily, so its draft_law_id must be {ONE_HOT_LAW}")
         return self
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "canonical_bytes",
     "canonical_json",
     "parse_document",
+    "plain_json",
     "sha256_hex",
     "strict_json",
 ]
@@ -62,6 +63,11 @@ def canonical_json(value: Any) -> bytes:
     """Return the RFC 8785 form of plain JSON data under the profile of this module. Raises ValueError."""
     _check_profile(value, "document")
     return rfc8785.dumps(value)
+
+
+def plain_json(value: Any) -> Any:
+    """Return data as canonical JSON would give it back: tuples as lists, enumerations as text. Raises ValueError."""
+    return json.loads(canonical_json(value))
 
 
 def _check_profile(value: Any, where: str) -> None:

@@ -1,7 +1,7 @@
 """What a window seals: one record a run, one receipt a block, the smoke, the restore, the time line.
 
-Times are nanoseconds since the window's journal was opened, so that they fit canonical integers on any
-machine. Must never hold prompt or output text or token ids: digests, counts and times only.
+Times are nanoseconds since elapsed 0, the first effect of the drain, so that they fit canonical integers on
+any machine. Must never hold prompt or output text or token ids: digests, counts and times only.
 Source: plan, "Endpoints, measurements and frozen decision".
 """
 

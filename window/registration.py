@@ -86,6 +86,7 @@ class RunPlan(SealedModel):
 
     time_budget_ns: Annotated[int, Field(ge=1_000_000)]
     max_new_tokens: Annotated[int, Field(ge=1)]
+    stop_token_ids: tuple[Count, ...]
     batch_size: Literal[1]
 
 

@@ -17,7 +17,8 @@ from ranks.rank_events import DepthDrawn, PeerClosed, PlanArrived
 from ranks.records import DraftMode, RequestSpec, RequestStatus
 from ranks.verdict import DepthReason
 from selector.draft_law import DraftCounts, counts_digest
-from tests.ranks.linked_cores import DRAFTER, LinkedCores, WireFilter, greedy_tokens, request
+from tests.ranks.linked_cores import LinkedCores, WireFilter
+from tests.ranks.toy_model import DRAFTER, greedy_tokens, request
 
 Tamper = Callable[[int, DepthDrawn], DepthDrawn]
 MODES = (DraftMode.GREEDY, DraftMode.SAMPLED)

@@ -218,6 +218,22 @@ def test_a_rejection_by_rounding_alone_stands_because_an_empty_residual_is_never
     assert outcome.token_ids[0] == 0
 
 
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize("depth", range(1, 9))
+def test_at_every_depth_from_1_to_8_the_round_ends_where_it_must(depth: int, temperature: int) -> None:
+    # Row j wants token j alone; drafting token 9 in its place makes that row the first that falls.
+    logits = np.full((depth + 1, 10), MASKED, dtype=np.float32)
+    logits[np.arange(depth + 1), np.arange(depth + 1)] = 0.0
+    for usable in range(depth + 1):
+        for falls in range(depth + 1):
+            drafted = [9 if row == falls else row for row in range(depth)]
+            laws = [one_hot(token) for token in drafted]
+            outcome = decide(logits, drafted, laws, usable=usable, temperature=temperature, acceptance=HIGH, final=HIGH)
+            accepted = min(usable, falls)
+            forced = accepted == usable and usable < depth
+            assert outcome == RoundOutcome(accepted, tuple(range(accepted + 1)), forced, invalid_row=None)
+
+
 def test_rows_depths_and_temperatures_that_do_not_fit_are_refused() -> None:
     for usable, temperature in ((3, 1), (-1, 1), (1, 2)):
         with pytest.raises(ValueError, match="needs 0 <= usable_depth <= depth"):
