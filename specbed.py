@@ -15,18 +15,28 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
 from typer.exceptions import TyperException
 
 from ranks.errors import CANNOT_WRITE, INTERNAL, INTERRUPTED, USAGE, UserError
 from window.errors import WindowError
 
+if TYPE_CHECKING:
+    from window.progress import ProgressEvent
+
 __all__ = ["app", "main"]
+
+
+PLAIN_WIDTH: Final = 120
+"""Columns of a table that no terminal limits."""
 
 
 @dataclass(slots=True)
@@ -38,12 +48,50 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a command hands back: lines for people, data for --json and the exit code."""
+    """What a command hands back: lines and tables for people, data for --json and the exit code."""
 
-    lines: Sequence[str]
+    lines: Sequence[RenderableType]
     data: Mapping[str, Any]
     json_file: Path | None = None
     exit_code: int = 0
+
+
+class ResultConsole(Console):
+    """Leaves a closed pipe to its user; rich's own would end the process with code 1."""
+
+    def on_broken_pipe(self) -> None:
+        """Say that the reader has gone. Raises BrokenPipeError."""
+        raise BrokenPipeError
+
+
+class ProgressView:
+    """Shows where a window stands on stderr: one live line on a terminal, a line a milestone elsewhere."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+        self._previous: ProgressEvent | None = None
+
+    def __enter__(self) -> ProgressView:
+        """Begin to show; an empty live line must not clutter a log."""
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the terminal back, whatever happened."""
+        self._live.stop()
+
+    def show(self, event: ProgressEvent) -> None:
+        """Show one event."""
+        from window.terminal_view import is_milestone, progress_text
+
+        text = Text(progress_text(event), no_wrap=True, overflow="ellipsis")
+        if self._console.is_terminal:
+            self._live.update(text)
+        if is_milestone(event, self._previous) and (event.outcome or not self._console.is_terminal):
+            self._console.print(text, soft_wrap=not self._console.is_terminal)
+        self._previous = event
 
 
 app: Final = typer.Typer(
@@ -52,6 +100,17 @@ app: Final = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+window_app: Final = typer.Typer(help="The A/B window: registration, blocks, decision, report.", no_args_is_help=False)
+app.add_typer(window_app, name="window")
+
+
+@window_app.callback(invoke_without_command=True)
+def window_root(context: typer.Context) -> None:
+    """Without a command print the help."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def _check_json_file(path: Path | None) -> Path | None:
@@ -103,6 +162,37 @@ def doctor(json_file: JsonFile = None) -> Outcome:
     return Outcome(report_lines(machine), report_data(machine), json_file)
 
 
+@window_app.command()
+def rehearse(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder that gets the window's bundle.")],
+    profile: Annotated[str, typer.Option("--profile", help="How the ranks are placed: see doctor.")] = "cpu",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of all draws, registered.")] = 20_260,
+    run_seconds: Annotated[float, typer.Option("--run-seconds", help="Longest decode run in seconds.")] = 3.5,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", metavar="FILE", help="Another checkpoint of the same layout.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> Outcome:
+    """Run one reduced A/B window on the embedded model, from registration to report."""
+    from window.rehearsal_inputs import RehearsalOptions
+    from window.rehearse import rehearse as rehearse_window
+    from window.terminal_view import closing_lines, result_data, rule_table
+
+    options = RehearsalOptions(out_folder=out, profile=profile, seed=seed, run_budget_ns=_nanoseconds(run_seconds))
+    if weights is not None:
+        options = replace(options, weights_path=weights)
+    with ProgressView() as view:
+        result = rehearse_window(options, view.show)
+    lines: list[RenderableType] = [rule_table(result.decision), *closing_lines(result)]
+    return Outcome(lines, result_data(result), json_file, int(result.exit_code))
+
+
+def _nanoseconds(run_seconds: float) -> int:
+    if not 0.1 <= run_seconds <= 30:
+        raise UserError(f"--run-seconds is {run_seconds}: a decode run lasts from 0.1 to 30 seconds.")
+    return round(run_seconds * 1e9)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` defaults to the process's own."""
     invocation = Invocation()
@@ -116,10 +206,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"{_ended(error.format_message())} {_help_hint(error)}", USAGE)
     except (KeyboardInterrupt, typer.Abort):
         return _finish(INTERRUPTED)
-    except BrokenPipeError:
-        # The reader has gone (`specbed doctor | head`): nothing is left to say, and nothing went wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:  # noqa: BLE001 - the outermost border: every fault becomes a sentence and code 70
         if invocation.debug:
             traceback.print_exc()
@@ -134,13 +220,22 @@ def _finish(result: Outcome | int | None) -> int:
     if isinstance(result, Outcome):
         if result.json_file is not None:
             _write_json(result.json_file, result.data)
-        for line in result.lines:
-            print(line)
-        sys.stdout.flush()
+        _print_lines(result.lines)
         return int(result.exit_code)
     if result == INTERRUPTED:
         return _fail("stopped by Ctrl-C or SIGTERM.", INTERRUPTED)
     return int(result or 0)
+
+
+def _print_lines(lines: Sequence[RenderableType]) -> None:
+    console = ResultConsole(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    try:
+        for line in lines:
+            console.print(line, markup=False, soft_wrap=isinstance(line, str))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone (`specbed doctor | head`): the command did its work, so its exit code stands.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(sentence: str, exit_code: int) -> int:

@@ -17,10 +17,14 @@ __all__ = ["ReleaseEvent", "RequestTracker"]
 
 @dataclass(frozen=True, slots=True)
 class ReleaseEvent:
-    """Tokens reached the client: CLOCK_MONOTONIC ns of the driver, and the round that gave them."""
+    """Tokens reached the client: CLOCK_MONOTONIC ns of the driver, and the round that gave them.
+
+    `round_token_ids` is what the round emitted before budget and stop cut it; a client gets `token_ids`.
+    """
 
     request_id: str
     token_ids: tuple[int, ...]
+    round_token_ids: tuple[int, ...]
     released_ns: int
     round: RoundRecord
 
@@ -81,7 +85,7 @@ class RequestTracker:
         if released.token_ids and self.first_token_ns is None:
             self.first_token_ns = now_ns
         self.round_started_ns = 0
-        return ReleaseEvent(record.request_id, released.token_ids, now_ns, record)
+        return ReleaseEvent(record.request_id, released.token_ids, entry.token_ids, now_ns, record)
 
     def lose_epoch(self) -> None:
         """Note that an epoch ended under this request; the stall stays in its time."""

@@ -53,6 +53,10 @@ class DrafterShard:
         self._bias_unit = 2.0**-config.drafter.markov_scale_bits
         self._grid = 2.0**config.drafter.grid_bits
 
+    def matrices(self) -> list[Tensor]:
+        """Return every matrix of its own that rows are multiplied with, fp32 [K, N] each."""
+        return [self._fusion, *(matrix for block in self._blocks for matrix in block.matrices())]
+
     def base_logits(self, hidden: Tensor, anchor_token_ids: Tensor, depth: int) -> Tensor:
         """Return draft logits without bias, fp32 [B, depth, V/2], rounded to the grid.
 

@@ -7,25 +7,33 @@ Source: DESIGN section 4 (the engine); multiplicative-xor hashing of token n-gra
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from ranks.model_config import MemoryConfig
 
-__all__ = ["CONTEXT_TOKENS", "ngram_addresses"]
+__all__ = ["CONTEXT_TOKENS", "NgramHash"]
 
 CONTEXT_TOKENS = 3
 
 
-def ngram_addresses(memory: MemoryConfig, context: torch.Tensor, heads: range) -> torch.Tensor:
-    """Return the table row of every n-gram that ends in the current token.
+class NgramHash:
+    """The hash of some memory heads, which lie one after another in one table."""
 
-    `context`: int64 [..., 3], the tokens two back, one back and current. `heads`: which heads.
-    Returns int64 [..., len(heads)], row numbers in a table of all of `heads` laid one after another.
-    """
-    shifted = context + 1
-    columns = []
-    for place, head in enumerate(heads):
-        mixed = shifted[..., 2] * memory.multipliers[head][0]
-        for back in range(1, memory.order_of(head)):
-            mixed = mixed ^ (shifted[..., 2 - back] * memory.multipliers[head][back])
-        columns.append(((mixed >> memory.hash_shift) & (memory.rows_per_head - 1)) + place * memory.rows_per_head)
-    return torch.stack(columns, dim=-1)
+    def __init__(self, memory: MemoryConfig, heads: range) -> None:
+        # A factor of 0 takes a token that lies before the n-gram out of the hash.
+        factors = [
+            [0] * (CONTEXT_TOKENS - memory.order_of(head)) + list(reversed(memory.multipliers[head])) for head in heads
+        ]
+        self._factors = torch.tensor(factors, dtype=torch.int64).t().unsqueeze(1).contiguous()
+        self._first_rows = torch.arange(len(heads), dtype=torch.int64) * memory.rows_per_head
+        self._shift = memory.hash_shift
+        self._mask = memory.rows_per_head - 1
+
+    def addresses(self, context: Tensor) -> Tensor:
+        """Return the table row of every head's n-gram, int64 [N, heads].
+
+        `context`: int64 [N, 3], the tokens two back, one back and current.
+        """
+        products = (context + 1).t().unsqueeze(-1) * self._factors
+        mixed = products[0] ^ products[1] ^ products[2]
+        return ((mixed >> self._shift) & self._mask) + self._first_rows

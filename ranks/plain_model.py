@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranks.model_config import ModelConfig
-from ranks.ngram_memory import ngram_addresses
+from ranks.ngram_memory import NgramHash
 
 __all__ = ["plain_draft_hidden", "plain_hidden", "plain_logits", "position_bias", "token_contexts"]
 
@@ -62,8 +62,8 @@ def _attention(tensors: Tensors, config: ModelConfig, prefix: str, values: Tenso
 
 def _memory(tensors: Tensors, config: ModelConfig, values: Tensor, token_ids: Tensor) -> Tensor:
     contexts = token_contexts(token_ids, config.end_token_id)
-    addresses = ngram_addresses(config.memory, contexts, range(config.memory.head_count))
-    found = functional.embedding(addresses, tensors["memory.table"]).flatten(2)
+    addresses = NgramHash(config.memory, range(config.memory.head_count)).addresses(contexts.flatten(0, 1))
+    found = functional.embedding(addresses, tensors["memory.table"]).view(*token_ids.shape, -1)
     gate = torch.sigmoid(functional.linear(values, tensors["memory.gate"]))
     return functional.linear(found * gate, tensors["memory.output"])
 

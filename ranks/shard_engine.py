@@ -20,6 +20,8 @@ from ranks.collective import Collective
 from ranks.drafter_model import DrafterShard
 from ranks.kv_slots import MAX_FORWARD_ROWS, KvSlots, SlotSnapshot
 from ranks.model_config import ModelConfig
+from ranks.ngram_memory import CONTEXT_TOKENS
+from ranks.row_invariance import kernels_are_row_invariant
 from ranks.row_tiles import TILE_ROWS, padded_row_count
 from ranks.target_model import TargetShard
 from ranks.tile_attention import RowSpan, TileAttention
@@ -56,6 +58,8 @@ class ShardEngine:
             raise EngineError(f"rank {rank} with {slot_count} slots; rank 0 or 1 and at least one slot are needed")
         if weights.config != config:
             raise EngineError("the weights were made for another configuration; pass weights.config")
+        if device != "cpu":
+            raise EngineError(f"device '{device}' is not supported by the embedded engine; 'cpu' is needed")
         torch.set_num_threads(1)
         self._config = config
         self._slots = KvSlots(config, slot_count, device)
@@ -171,6 +175,13 @@ class ShardEngine:
             raise EngineError(f"slot {slot}: {kept_rows} rows to keep, but 1..{len(pending.token_ids)} were verified")
         self._keep(slot, pending.token_ids[:kept_rows], pending.hidden[kept_rows - 1])
 
+    @torch.inference_mode()
+    def is_row_invariant(self) -> bool:
+        """Return whether this machine's kernels give a row the same bits wherever it stands (some 50 ms; local)."""
+        config = self._config
+        matrices = [*self._target.matrices(), *self._drafter.matrices()]
+        return kernels_are_row_invariant(matrices, config.head_width, config.model_width, config.mlp_width // 2)
+
     def state_digest(self, slot: int) -> int:
         """Return 64 bits over length, last two token ids and the hidden's bits: equal on both ranks when sound."""
         self._check_slot(slot)
@@ -185,8 +196,8 @@ class ShardEngine:
         batch, count = token_rows.shape
         before = np.array([state.last_tokens for state in states], dtype=np.int64)
         extended = np.concatenate([before, token_rows], axis=1)
-        contexts = np.zeros((padded_row_count(batch * count), 3), dtype=np.int64)
-        for back in range(3):
+        contexts = np.zeros((padded_row_count(batch * count), CONTEXT_TOKENS), dtype=np.int64)
+        for back in range(CONTEXT_TOKENS):
             contexts[: batch * count, back] = extended[:, back : back + count].reshape(-1)
         spans = [
             RowSpan(slot, state.length, count, state.first_position) for slot, state in zip(slots, states, strict=True)

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from ranks.collective import Collective
 from ranks.model_config import ModelConfig
-from ranks.ngram_memory import ngram_addresses
+from ranks.ngram_memory import NgramHash
 from ranks.row_tiles import TILE_ROWS, root_mean_square_scaled, tiled_linear
 from ranks.tile_attention import AttentionPlan, TileAttention
 from ranks.weights import LoadedWeights
@@ -43,6 +43,10 @@ class GatedMlp:
         first = torch.cat([tensors[f"{prefix}.gate"][mine], tensors[f"{prefix}.up"][mine]]).to(torch.float32)
         down = tensors[f"{prefix}.down"][:, mine]
         return cls(transposed(first * norm.to(torch.float32), device), transposed(down, device))
+
+    def matrices(self) -> tuple[Tensor, Tensor]:
+        """Return both matrices, fp32 [K, N] each."""
+        return self.gate_up, self.down
 
     def part(self, rows: Tensor) -> Tensor:
         """Return this rank's part fp32 [tiles, 24, width] for normed rows of the same shape."""
@@ -77,7 +81,7 @@ class TargetShard:
         self._final_norm = tensors["final_norm"].to(device, torch.float32)
         self._layers = [self._load_layer(tensors, layer, device) for layer in range(config.layer_count)]
         heads = config.shard_memory_heads
-        self._memory_heads = range(rank * heads, (rank + 1) * heads)
+        self._hash = NgramHash(config.memory, range(rank * heads, (rank + 1) * heads))
         rows = heads * config.memory.rows_per_head
         self._memory_table = tensors["memory.table"][rank * rows : (rank + 1) * rows].to(device, torch.float32)
         self.chunks_a_row = frozenset(layer.projection.shape[1] // config.head_width for layer in self._layers)
@@ -97,6 +101,11 @@ class TargetShard:
         projection = torch.cat(parts) * tensors[f"{prefix}.attention_norm"].float()
         mlp = GatedMlp.load(tensors, prefix, tensors[f"{prefix}.mlp_norm"], rank, device)
         return _Layer(transposed(projection, device), transposed(torch.cat(outputs, dim=1), device), mlp)
+
+    def matrices(self) -> list[Tensor]:
+        """Return every matrix that rows are multiplied with, fp32 [K, N] each."""
+        inner = [matrix for layer in self._layers for matrix in (layer.projection, layer.output, *layer.mlp.matrices())]
+        return [*inner, self.head]
 
     def own_rows(self, token_ids: Tensor) -> Tensor:
         """Return rows int64 of this rank's embedding for int64 token ids; foreign tokens give the row of zeros."""
@@ -126,7 +135,7 @@ class TargetShard:
 
     def _gated_memory(self, contexts: Tensor, projected: Tensor) -> Tensor:
         """Return this rank's memory heads fp32 [padded rows, memory width / 2], gated by the hidden."""
-        addresses = ngram_addresses(self._config.memory, contexts, self._memory_heads)
+        addresses = self._hash.addresses(contexts)
         found = self._memory_table.index_select(0, addresses.view(-1)).view(len(contexts), -1)
         gate = projected.view(len(contexts), -1)[:, -found.shape[1] :]
         return torch.sigmoid(gate).mul_(found)

@@ -24,6 +24,8 @@ __all__ = ["QUERY_ROWS", "TILE_BLOCKS", "AttentionPlan", "RowSpan", "TileAttenti
 QUERY_ROWS = 8
 TILE_BLOCKS = 6
 TILE_KEYS = TILE_BLOCKS * BLOCK_KEYS
+# exp of anything lower is taken as exp(-80): it keeps denormals and -inf, which are slow, out of the kernel.
+LEAST_EXPONENT = -80.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,8 @@ class AttentionPlan:
 
     write_rows int64 [rows * heads]: ring rows of the new keys. read_rows int64 [tiles * heads * 384].
     query_chunks int64 [tiles * heads * 6 * 8]: head-wide chunks of the projection, by chunks a row (layers
-    differ in what follows the values). output_chunks int64 [padded rows * heads]. bias fp32 and outside bool
-    [tiles * heads * 6, 8, 64].
+    differ in what follows the values). output_chunks int64 [padded rows * heads]. bias fp32 (-inf outside the
+    window) and inside int32 (all bits set inside, none outside) [tiles * heads * 6, 8, 64].
     """
 
     tile_count: int
@@ -53,7 +55,19 @@ class AttentionPlan:
     query_chunks: dict[int, Tensor]
     output_chunks: Tensor
     bias: Tensor
-    outside: Tensor
+    inside: Tensor
+
+
+def _in_block_order(parts: Tensor) -> Tensor:
+    """Return the sum over the block axis, fp32 [tiles, heads, 6, ...], first block first.
+
+    Starting from +0.0 makes a block of zeros neutral, whatever its sign and wherever it stands.
+    """
+    first, *others = parts.unbind(2)
+    total = first + 0.0
+    for part in others:
+        total.add_(part)
+    return total
 
 
 class TileAttention:
@@ -69,10 +83,10 @@ class TileAttention:
         self._key_width = config.head_width
         first = rank * self._heads
         slopes = [2.0**-exponent for exponent in config.slope_exponents[first : first + self._heads]]
-        self._bias, self._outside = self._tables(slopes)
+        self._bias, self._inside = self._tables(slopes)
 
     def _tables(self, slopes: Sequence[float]) -> tuple[Tensor, Tensor]:
-        """Return bias fp32 and outside bool [64, heads * 6 * 8 * 64], by the first row's position modulo 64."""
+        """Return bias fp32 and inside int32 [64, heads * 6 * 8 * 64], by the first row's position modulo 64."""
         phase = np.arange(BLOCK_KEYS)
         first_row = phase - BLOCK_KEYS * ((phase + QUERY_ROWS - 1) // BLOCK_KEYS - (TILE_BLOCKS - 1))
         rows = first_row[:, None] + np.arange(QUERY_ROWS)
@@ -80,11 +94,11 @@ class TileAttention:
         distance = rows[:, None, :, None] - keys
         outside = (distance < 0) | (distance >= self._window)
         bias = -np.asarray(slopes, dtype=np.float32)[None, :, None, None, None] * distance[:, None].astype(np.float32)
-        bias = np.where(outside[:, None], np.float32(0), bias)
-        spread = np.broadcast_to(outside[:, None], bias.shape)
+        bias = np.where(outside[:, None], np.float32("-inf"), bias)
+        inside = np.where(np.isinf(bias), np.int32(0), np.int32(-1))
         return (
             torch.from_numpy(bias.reshape(BLOCK_KEYS, -1).copy()).to(self._device),
-            torch.from_numpy(spread.reshape(BLOCK_KEYS, -1).copy()).to(self._device),
+            torch.from_numpy(inside.reshape(BLOCK_KEYS, -1).copy()).to(self._device),
         )
 
     def plan(self, spans: Sequence[RowSpan], chunks_a_row: Iterable[int]) -> AttentionPlan:
@@ -107,11 +121,13 @@ class TileAttention:
         first_rows = np.cumsum(counts) - counts
         phases = torch.from_numpy(starts % BLOCK_KEYS)
         shape = (len(tiles) * self._heads * TILE_BLOCKS, QUERY_ROWS, BLOCK_KEYS)
-        outside = self._outside.index_select(0, phases).view(shape)
+        bias = self._bias.index_select(0, phases).view(shape)
+        inside = self._inside.index_select(0, phases).view(shape)
         if bool((firsts > bases).any()):
             early = torch.from_numpy(keys < firsts[:, None]).view(len(tiles), 1, TILE_BLOCKS, 1, BLOCK_KEYS)
             spread = (len(tiles), self._heads, TILE_BLOCKS, QUERY_ROWS, BLOCK_KEYS)
-            outside = (outside.view(spread) | early).view(shape)
+            bias.view(spread).masked_fill_(early, float("-inf"))
+            inside.view(spread).masked_fill_(early, 0)
         return AttentionPlan(
             tile_count=len(tiles),
             row_count=row_count,
@@ -121,8 +137,8 @@ class TileAttention:
                 chunks: torch.from_numpy(self._query_chunks(first_rows, counts, chunks)) for chunks in chunks_a_row
             },
             output_chunks=torch.from_numpy(self._output_chunks(first_rows, counts, row_count)),
-            bias=self._bias.index_select(0, phases).view(shape),
-            outside=outside,
+            bias=bias,
+            inside=inside,
         )
 
     def _write_rows(self, spans: Sequence[RowSpan]) -> NDArray[np.int64]:
@@ -177,16 +193,15 @@ class TileAttention:
         queries = flat.view(-1, width).index_select(0, plan.query_chunks[columns // width]).view(-1, QUERY_ROWS, width)
         read = self._slots.read(layer, plan.read_rows).view(-1, BLOCK_KEYS, 2 * width)
         scores = torch.bmm(queries, read[:, :, :width].transpose(1, 2))
-        scores.add_(plan.bias).masked_fill_(plan.outside, float("-inf"))
         blocks = scores.view(plan.tile_count, heads, TILE_BLOCKS, QUERY_ROWS, BLOCK_KEYS)
-        blocks.sub_(blocks.amax(dim=(2, 4), keepdim=True)).exp_()
-        sums = blocks.sum(dim=-1)
+        # Masks work on the bits: a score outside the window becomes 0 whatever it was, NaN included.
+        bits = scores.view(torch.int32)
+        bits.bitwise_and_(plan.inside)
+        scores.add_(plan.bias)
+        blocks.sub_(blocks.amax(dim=(2, 4), keepdim=True)).clamp_(min=LEAST_EXPONENT).exp_()
+        bits.bitwise_and_(plan.inside)
         parts = torch.bmm(scores, read[:, :, width:])
         parts = parts.view(plan.tile_count, heads, TILE_BLOCKS, QUERY_ROWS, width)
-        # Starting from +0.0 makes a block of zeros neutral whatever its sign.
-        total, weight = parts[:, :, 0] + 0.0, sums[:, :, 0] + 0.0
-        for block in range(1, TILE_BLOCKS):
-            total.add_(parts[:, :, block])
-            weight.add_(sums[:, :, block])
+        total, weight = _in_block_order(parts), _in_block_order(blocks.sum(dim=-1))
         total.div_(weight.unsqueeze(-1))
         return total.view(-1, width).index_select(0, plan.output_chunks).view(-1, heads * width)

@@ -66,6 +66,6 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[RaySession]:
-    """One private Ray cluster for every test that needs real ranks; starting one takes seconds."""
-    with RaySession() as session:
+    """One private Ray cluster for every test that needs real ranks; it has room for two pairs at a time."""
+    with RaySession(cpus=4) as session:
         yield session

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,9 @@ def test_help_names_every_command(arguments: list[str], capsys: pytest.CaptureFi
     assert specbed.main(arguments) == 0
     printed = capsys.readouterr().out
     assert "doctor" in printed
-    assert "window" in printed
+    assert "rehearse" not in printed
+    assert specbed.main(["window", *arguments]) == 0
+    assert "rehearse" in capsys.readouterr().out
 
 
 def test_help_answers_without_loading_torch_or_ray(repository: Path) -> None:
@@ -73,7 +76,9 @@ def test_every_shell_gets_a_completion_script(repository: Path, shell: str) -> N
         (["doctor", "--jsn", "x"], "No such option"),
         (["docter"], "No such command 'docter'"),
         (["--colour"], "No such option"),
-        (["window", "rehearse", "--seed", "many"], "many"),
+        (["window", "rehearse", "--seed", "many"], "--seed"),
+        (["window", "rehearse"], "--out"),
+        (["window", "rehears"], "No such command"),
     ],
 )
 def test_a_typing_error_is_one_sentence_and_code_64(
@@ -157,6 +162,41 @@ def test_the_readme_lists_every_exit_code(repository: Path) -> None:
     readme = (repository / "README.md").read_text(encoding="utf-8")
     for code in ExitCode:
         assert f"| {code.value} | {code.name}" in readme
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        (["--profile", "three-gpu"], ExitCode.USAGE, "choose one of cpu, one-gpu, two-gpu, two-node"),
+        (["--run-seconds", "31"], ExitCode.USAGE, "from 0.1 to 30 seconds"),
+        (["--run-seconds", "nan"], ExitCode.USAGE, "from 0.1 to 30 seconds"),
+        (["--weights", "{folder}/absent.safetensors"], ExitCode.BAD_DATA, "absent.safetensors"),
+        (["--weights", "{folder}/truncated.safetensors"], ExitCode.BAD_DATA, "truncated.safetensors"),
+    ],
+)
+def test_a_rehearsal_that_cannot_begin_says_why_and_writes_nothing(
+    arguments: list[str], code: ExitCode, part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "truncated.safetensors").write_bytes(b"\x00\x01")
+    words = [word.format(folder=tmp_path) for word in arguments]
+    assert specbed.main(["window", "rehearse", "--out", str(tmp_path / "out"), *words]) == code
+    complaint = capsys.readouterr().err
+    assert part in complaint
+    assert complaint.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_gpu_profile_without_a_gpu_is_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = replace(ranks.doctor.gather_machine_facts({}), cuda_devices=(), cuda_problem="the driver shows none")
+    monkeypatch.setattr("window.embedded_engine.gather_machine_facts", lambda: machine)
+    command = ["window", "rehearse", "--profile", "two-gpu", "--out", str(tmp_path / "out")]
+    assert specbed.main(command) == ExitCode.UNAVAILABLE
+    complaint = capsys.readouterr().err
+    assert "2 CUDA devices are needed, torch sees 0 (the driver shows none)" in complaint
+    assert complaint.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("code", [0, 1, 63, 79, 130])

@@ -46,7 +46,7 @@ class Engine(Protocol):
     """Starts pairs of ranks; `open` and `close` bracket whatever they share."""
 
     def open(self) -> None:
-        """Make ready to start ranks. Raises WindowError when this machine cannot."""
+        """Make ready to start ranks. Raises EngineFault when this machine cannot."""
         ...
 
     def start(self, arm: Arm) -> WindowBed:

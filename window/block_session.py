@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ranks.bed_records import ReleaseEvent
-from ranks.records import RequestResult, RequestSpec, StopReceipt
+from ranks.records import RequestResult, RequestSpec, RequestStatus, StopReceipt
 from window.arms import BlockName
 from window.bed_protocol import Engine, EngineFault, WindowBed
 from window.dispositions import Disposition
@@ -22,7 +22,9 @@ from window.registration import Registration
 from window.rehearsal_inputs import Prompts
 from window.start_state import ProcessKey
 
-__all__ = ["BlockSession", "OnRelease", "source_spec"]
+__all__ = ["INTERRUPTED", "BlockSession", "OnRelease", "source_spec"]
+
+INTERRUPTED = "interrupted"
 
 OnRelease = Callable[[ReleaseEvent], None]
 Clock = Callable[[], int]
@@ -142,7 +144,11 @@ class BlockSession:
         )
 
     def run(self, source_id: str, granted_ns: int, on_release: OnRelease) -> tuple[RunRecord, tuple[WindowRound, ...]]:
-        """Run one registered request alone and return its record; an engine without an answer lost it."""
+        """Run one registered request alone and return its record.
+
+        An interrupt ends the run as canceled, a fault as failed, both with the rounds received so far; an engine that
+        answers without this request lost it.
+        """
         identity = self.run_identity(source_id, granted_ns)
         spec = source_spec(
             self.registration,
@@ -152,13 +158,39 @@ class BlockSession:
             max_new_tokens=self.registration.run.max_new_tokens,
             granted_ns=granted_ns,
         )
+        heard: list[ReleaseEvent] = []
+
+        def hear(event: ReleaseEvent) -> None:
+            heard.append(event)
+            on_release(event)
+
+        began_ns = self.clock()
         try:
-            results = self._ranks().run([spec], on_release)
+            results = self._ranks().run([spec], hear)
         except EngineFault as fault:
-            return run_without_result(identity, Disposition.ENGINE_FAILED, str(fault)), ()
+            return measure_run(identity, self._partial(spec, heard, began_ns, RequestStatus.FAILED, str(fault)))
+        except KeyboardInterrupt:
+            return measure_run(identity, self._partial(spec, heard, began_ns, RequestStatus.CANCELED, INTERRUPTED))
         if len(results) != 1 or results[0].request_id != spec.request_id:
             return run_without_result(identity, Disposition.LOST, "the engine gave no answer for this request"), ()
         return measure_run(identity, results[0])
+
+    def _partial(
+        self, spec: RequestSpec, heard: list[ReleaseEvent], began_ns: int, status: RequestStatus, failure: str
+    ) -> RequestResult:
+        """Return what was received of a run that has no answer: its complete rounds are kept."""
+        return RequestResult(
+            request_id=spec.request_id,
+            status=status,
+            failure=failure,
+            token_ids=tuple(token_id for event in heard for token_id in event.token_ids),
+            admitted_ns=began_ns,
+            first_token_ns=heard[0].released_ns if heard else None,
+            finished_ns=self.clock(),
+            open_round_age_ns=None,
+            rounds=tuple(event.round for event in heard),
+            epochs_survived=0,
+        )
 
     def stop(self) -> StopReceipt:
         """Attest once more if possible, then stop the ranks; idempotent."""

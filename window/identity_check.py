@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 
 from ranks.records import Attestation
 from window.arms import Arm
-from window.records import RankIdentity, WarmUpRecord
+from window.records import PrimeRecord, RankIdentity, WarmUpRecord
 from window.registration import Registration
 
-__all__ = ["identity_mismatches", "rank_identity_of", "same_processes", "warm_up_mismatches"]
+__all__ = ["identity_mismatches", "prime_mismatches", "rank_identity_of", "same_processes", "warm_up_mismatches"]
 
 
 def rank_identity_of(attestation: Attestation) -> RankIdentity:
@@ -97,6 +97,15 @@ def same_processes(before: Sequence[RankIdentity], after: Sequence[RankIdentity]
     if list(before) == list(after):
         return ()
     return ("the ranks after the runs are not those that were attested before them",)
+
+
+def prime_mismatches(prime: PrimeRecord) -> tuple[str, ...]:
+    """Return a phrase when a prefix is not held exactly, or not alike on both ranks."""
+    if prime.occupied_tokens != prime.expected_tokens:
+        return (f"{prime.source_id} occupies {prime.occupied_tokens} tokens, registered are {prime.expected_tokens}",)
+    if not prime.state_equal:
+        return (f"the ranks hold different states for {prime.source_id}",)
+    return ()
 
 
 def warm_up_mismatches(arm: Arm, warm_up: WarmUpRecord) -> tuple[str, ...]:

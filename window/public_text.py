@@ -118,6 +118,7 @@ def docstring_text(name: str, source: str) -> str:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             found = ast.get_docstring(node, clean=True)
             if found:
+                # Cleaned twice: a docstring that opens with an empty line keeps its indent the first time.
                 pieces.append(f"{qualified}\n\n{inspect.cleandoc(found)}\n")
         for child in ast.iter_child_nodes(node):
             inner = f"{qualified}.{child.name}" if hasattr(child, "name") and isinstance(child.name, str) else qualified

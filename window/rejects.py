@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ranks.verdict import DepthReason
 from window.dispositions import DispositionEffect, RejectReason
+from window.identity_check import prime_mismatches
 from window.records import RunRecord, WindowRecords
 from window.registration import Registration
 from window.rule_result import RuleOutcome, RuleResult, operand
@@ -166,13 +167,8 @@ def _mismatch(_: Registration, records: WindowRecords) -> Witnesses:
         for mismatch in receipt.mismatches:
             yield f"block {receipt.block}: {mismatch}"
         for prime in receipt.primes:
-            if prime.occupied_tokens != prime.expected_tokens:
-                yield (
-                    f"block {receipt.block}: {prime.source_id} occupies {prime.occupied_tokens} tokens, "
-                    f"registered are {prime.expected_tokens}"
-                )
-            elif not prime.state_equal:
-                yield f"block {receipt.block}: the ranks hold different states for {prime.source_id}"
+            for mismatch in prime_mismatches(prime):
+                yield f"block {receipt.block}: {mismatch}"
     for run in records.runs:
         if run.rounds_off_depth:
             yield f"{run.run_id}: {run.rounds_off_depth} rounds did not draft the fixed depth"

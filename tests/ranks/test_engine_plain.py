@@ -10,7 +10,7 @@ import torch
 
 from ranks.collective import CollectiveError
 from ranks.model_config import embedded_v1_config
-from ranks.ngram_memory import ngram_addresses
+from ranks.ngram_memory import NgramHash
 from ranks.plain_model import plain_draft_hidden, plain_hidden, plain_logits, position_bias, token_contexts
 from ranks.reference_pair import ReferencePair, plain_decode
 from ranks.shard_engine import EngineError, ShardEngine
@@ -65,13 +65,13 @@ def test_memory_addresses_follow_only_the_last_tokens() -> None:
     heads = range(memory.head_count)
     contexts = token_contexts(torch.tensor([5, 6, 7, 9, 6, 7]), 0)
     assert contexts.tolist()[0] == [0, 0, 5]
-    addresses = ngram_addresses(memory, contexts, heads)
+    addresses = NgramHash(memory, heads).addresses(contexts)
     assert int(addresses.min()) >= 0
     assert int(addresses.max()) < memory.head_count * memory.rows_per_head
     two, three = [h for h in heads if memory.order_of(h) == 2], [h for h in heads if memory.order_of(h) == 3]
     assert torch.equal(addresses[2][two], addresses[5][two])
     assert not bool((addresses[2][three] == addresses[5][three]).any())
-    spread = ngram_addresses(memory, torch.randint(0, 4096, (4096, 3)), heads)
+    spread = NgramHash(memory, heads).addresses(torch.randint(0, 4096, (4096, 3)))
     assert all(len(set(spread[:, head].tolist())) > 2500 for head in heads)
 
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from ranks.reference_pair import ReferencePair
+from ranks.row_invariance import products_are_row_invariant
 from ranks.weights import EMBEDDED_WEIGHTS, load_weights
 
 DEPTHS = range(1, 9)
@@ -37,6 +39,22 @@ def fill(pair: ReferencePair, slot: int, seed: int, length: int) -> None:
 
 def same_bits(left: NDArray[np.float32], right: NDArray[np.float32]) -> bool:
     return left.shape == right.shape and left.tobytes() == right.tobytes()
+
+
+def test_the_kernels_of_this_machine_are_row_invariant(pair: ReferencePair) -> None:
+    assert all(engine.is_row_invariant() for engine in pair.engines)
+
+
+def test_products_whose_bits_follow_the_row_number_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_place(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        left = rows[:, :12] @ weight
+        doubled = (rows[:, 12:].double() @ weight.double()).float()
+        return torch.cat([left, doubled], dim=1)
+
+    weight = torch.randn((192, 96), generator=torch.Generator().manual_seed(1))
+    assert products_are_row_invariant(weight, torch.Generator().manual_seed(2))
+    monkeypatch.setattr("ranks.row_invariance.tiled_linear", by_place)
+    assert not products_are_row_invariant(weight, torch.Generator().manual_seed(2))
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
