@@ -29,7 +29,7 @@ class ActiveRequest:
     prompt_count: int
     token_ids: list[int]
     prefix_digest: int
-    primed: bool
+    held_prefix: int | None
     slot: int | None = None
     generation: int = 0
     attempt: int = 0
@@ -37,7 +37,7 @@ class ActiveRequest:
     epochs: set[int] = field(default_factory=set)
 
     @classmethod
-    def from_spec(cls, spec: RequestSpec, draft_mode: DraftMode, depth: int, primed: bool) -> ActiveRequest:
+    def from_spec(cls, spec: RequestSpec, draft_mode: DraftMode, depth: int) -> ActiveRequest:
         """Return the serving state of a registered request. The prompt must hold at least one token."""
         return cls(
             spec=spec,
@@ -51,7 +51,7 @@ class ActiveRequest:
             prompt_count=len(spec.prompt_token_ids),
             token_ids=list(spec.prompt_token_ids),
             prefix_digest=extend_prefix(EMPTY_PREFIX, spec.prompt_token_ids),
-            primed=primed,
+            held_prefix=None,
         )
 
     @property

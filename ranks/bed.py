@@ -84,7 +84,7 @@ class Bed:
         self._session = session
         self._owns_session = owns_session
         self._trackers: dict[int, RequestTracker] = {}
-        self._primed: dict[int, str] = {}
+        self._primed: set[int] = set()
         self._done: dict[int, list[CommandDone]] = {}
         self._deadlines: list[tuple[int, CommitDeadline]] = []
         self._on_release: Callable[[ReleaseEvent], None] | None = None
@@ -98,19 +98,23 @@ class Bed:
         return self._pair.attestations
 
     def prime(self, spec: RequestSpec) -> PrimeReceipt:
-        """Run a request's prompt through the target on both ranks and hold it for `run`. Raises BedError."""
-        request = ActiveRequest.from_spec(spec, self._pair.draft_mode, self._pair.depth, primed=False)
+        """Run a request's prompt through the target on both ranks and hold it for `run`.
+
+        Every later request with the same prompt starts from it, until an epoch is lost. Raises BedError.
+        """
+        request = ActiveRequest.from_spec(spec, self._pair.draft_mode, self._pair.depth)
+        prefix = request.prefix_digest
         started = time.monotonic_ns()
-        self._done.pop(request.request, None)
-        self._deliver(PrimeWanted(request.request, spec.prompt_token_ids))
-        self._pump(lambda: len(self._done.get(request.request, [])) == 2)
-        digests = {done.rank: f"{done.state_digest:016x}" for done in self._done.pop(request.request)}
-        self._primed[request.request] = f"{request.prefix_digest:016x}"
+        self._done.pop(prefix, None)
+        self._deliver(PrimeWanted(prefix, spec.prompt_token_ids))
+        self._pump(lambda: len(self._done.get(prefix, [])) == 2)
+        digests = {done.rank: f"{done.state_digest:016x}" for done in self._done.pop(prefix)}
+        self._primed.add(prefix)
         return PrimeReceipt(
             request_id=spec.request_id,
             occupied_tokens=len(spec.prompt_token_ids),
             elapsed_ns=time.monotonic_ns() - started,
-            prefix_digest=self._primed[request.request],
+            prefix_digest=f"{prefix:016x}",
             state_digests=(digests[0], digests[1]),
         )
 
@@ -132,8 +136,8 @@ class Bed:
         for spec in specs:
             if not spec.prompt_token_ids:
                 raise ValueError(f"request {spec.request_id} has an empty prompt; at least one token is needed")
-            request = ActiveRequest.from_spec(spec, mode, depth, primed=False)
-            request.primed = request.request in self._primed
+            request = ActiveRequest.from_spec(spec, mode, depth)
+            request.held_prefix = request.prefix_digest if request.prefix_digest in self._primed else None
             self.core.log.forget_request(request.request)
             tracker = RequestTracker(request)
             self._trackers[request.request] = tracker
@@ -199,8 +203,8 @@ class Bed:
         elif isinstance(message, RoundVerdict) and rank == 0:
             self._deliver(VerdictProposed(message))
         elif isinstance(message, CommandDone):
-            self._done.setdefault(message.request, []).append(message)
-            self._deliver(CommandFinished(message.epoch, rank, message.request, message.state_digest))
+            self._done.setdefault(message.subject, []).append(message)
+            self._deliver(CommandFinished(message.epoch, rank, message.subject, message.state_digest))
         elif isinstance(message, EpochReady):
             self._deliver(EpochReadyOn(message.epoch, rank))
         elif isinstance(message, RankFailure):

@@ -129,11 +129,10 @@ class DriverCore:
         self._disagreements.clear()
         for request in reversed(self.active):
             request.slot = None
-            request.primed = False
             self.waiting.appendleft(request)
         self.active = []
         for request in self.waiting:
-            request.primed = False
+            request.held_prefix = None
         return self.epoch
 
     # -- epochs --------------------------------------------------------------------------------------------
@@ -168,7 +167,7 @@ class DriverCore:
         if flight is not None:
             effects += self._count_failed_attempt(flight, reason)
         if isinstance(command, PrimePrefix):
-            self.primes.appendleft(PrimeWanted(command.request, command.token_ids))
+            self.primes.appendleft(PrimeWanted(command.prefix, command.token_ids))
         return [*effects, EpochLost(self.epoch, reason, detail, restart)]
 
     def _count_failed_attempt(self, flight: _RoundInFlight, reason: str) -> list[DriverEffect]:
@@ -212,7 +211,7 @@ class DriverCore:
         """Start the next command: primes first, then admissions, then a round for everything active."""
         if self.primes:
             wanted = self.primes.popleft()
-            return self._start_command(PrimePrefix(self.epoch, wanted.request, wanted.token_ids))
+            return self._start_command(PrimePrefix(self.epoch, wanted.prefix, wanted.token_ids))
         slot = self._free_slot()
         if self.waiting and slot is not None:
             request = self.waiting.popleft()
@@ -220,7 +219,7 @@ class DriverCore:
             request.slot, request.generation = slot, self._generations[slot]
             self.active.append(request)
             command = AdmitSlot(
-                self.epoch, slot, request.generation, request.request, tuple(request.token_ids), request.primed
+                self.epoch, slot, request.generation, request.request, tuple(request.token_ids), request.held_prefix
             )
             return self._start_command(command)
         if self.active:
@@ -240,7 +239,8 @@ class DriverCore:
 
     def _command_finished(self, event: CommandFinished) -> list[DriverEffect]:
         command = self._command
-        if command is None or event.epoch != self.epoch or event.request != command.request:
+        subject = command.prefix if isinstance(command, PrimePrefix) else command.request if command else None
+        if event.epoch != self.epoch or event.subject != subject:
             return []
         self._done[event.rank] = event
         if len(self._done) < 2:

@@ -51,19 +51,19 @@ class RequestSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class PrimeWanted:
-    """A prefix shall be run and held on both ranks."""
+    """A prefix shall be run and held on both ranks under its digest."""
 
-    request: int
+    prefix: int
     token_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CommandFinished:
-    """A rank finished a prime or an admission."""
+    """A rank finished a prime (`subject` is the prefix) or an admission (the request)."""
 
     epoch: int
     rank: int
-    request: int
+    subject: int
     state_digest: int
 
 

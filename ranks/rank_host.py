@@ -161,18 +161,19 @@ class RankHost:
         except (CollectiveError, RuntimeError, ValueError, KeyError) as error:
             self._feed(_failure_of(error))
             return
-        self._control.send(CommandDone(command.epoch, self.settings.rank, command.request, digest))
+        subject = command.prefix if isinstance(command, PrimePrefix) else command.request
+        self._control.send(CommandDone(command.epoch, self.settings.rank, subject, digest))
 
     def _prime(self, command: PrimePrefix) -> int:
         scratch = self.settings.slot_count
         self._engine.clear(scratch)
         self._prefill(scratch, command.token_ids[:-1])
-        self._primes[command.request] = self._engine.snapshot(scratch)
+        self._primes[command.prefix] = self._engine.snapshot(scratch)
         return self._engine.state_digest(scratch)
 
     def _admit(self, command: AdmitSlot) -> int:
-        if command.primed:
-            self._engine.restore(command.slot, self._primes[command.request])
+        if command.held_prefix is not None:
+            self._engine.restore(command.slot, self._primes[command.held_prefix])
         else:
             self._engine.clear(command.slot)
         held = self._engine.slot_length(command.slot)

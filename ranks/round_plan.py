@@ -72,19 +72,19 @@ class EpochReady:
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class PrimePrefix:
-    """Run a prefix through the target and hold it under `request`; collective on both ranks."""
+    """Run a prefix through the target and hold it under its 64-bit digest; collective on both ranks."""
 
     epoch: int
-    request: int
+    prefix: int
     token_ids: tuple[int, ...]
     type: Literal["prime"] = "prime"
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class AdmitSlot:
-    """Put a request into a slot: from a held prefix when `primed`, else by running all its tokens.
+    """Put a request into a slot: from the held prefix of digest `held_prefix`, or None: by running all its tokens.
 
-    `token_ids` is the whole committed sequence; with `primed` it must start with the held prefix.
+    `token_ids` is the whole committed sequence; it starts with the held prefix.
     """
 
     epoch: int
@@ -92,17 +92,17 @@ class AdmitSlot:
     generation: int
     request: int
     token_ids: tuple[int, ...]
-    primed: bool
+    held_prefix: int | None
     type: Literal["admit"] = "admit"
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class CommandDone:
-    """A prime or an admission is done; the digest is the slot's replicated state."""
+    """A prime (`subject` is the prefix) or an admission (the request) is done, with the slot's replicated state."""
 
     epoch: int
     rank: int
-    request: int
+    subject: int
     state_digest: int
     type: Literal["done"] = "done"
 

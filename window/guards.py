@@ -104,7 +104,11 @@ def _ratio_rule(
     outcome = RuleOutcome.UNKNOWN
     if ratio is not None:
         outcome = RuleOutcome.FIRED if ratio > largest else RuleOutcome.PASS
-    reasons = {RuleOutcome.UNKNOWN: missing, RuleOutcome.FIRED: "arm B is slower than registered", RuleOutcome.PASS: ""}
+    reasons = {
+        RuleOutcome.UNKNOWN: missing,
+        RuleOutcome.FIRED: "arm B is slower than the registered ratio allows",
+        RuleOutcome.PASS: "",
+    }
     text = "unknown" if ratio is None else decimal_text(ratio)
     return RuleResult(
         rule=rule,

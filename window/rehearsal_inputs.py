@@ -286,19 +286,19 @@ def reduced_stages(run_budget_ns: int) -> tuple[StageBudgets, Walls]:
     """
     runs = 6 * run_budget_ns + SECOND_NS
     block = 14 * SECOND_NS + 11 * SECOND_NS + runs
-    before_smoke = 9 * SECOND_NS + 4 * block
+    before_smoke = 12 * SECOND_NS + 4 * block
     stages = StageBudgets(
-        drain_ns=9 * SECOND_NS,
+        drain_ns=12 * SECOND_NS,
         start_and_warm_ns=14 * SECOND_NS,
         prime_ns=11 * SECOND_NS,
         runs_ns=runs,
         block_limit_ns=block,
-        smoke_ns=22 * SECOND_NS,
+        smoke_ns=20 * SECOND_NS,
         restore_ns=10 * SECOND_NS,
         close_ns=8 * SECOND_NS,
     )
     # As in the plan, the stop after an overrun falls just before the end of the last block.
-    latest_restore = before_smoke + 23 * SECOND_NS
+    latest_restore = before_smoke + 20 * SECOND_NS
     walls = Walls(
         stop_admission_if_overrun_ns=before_smoke - SECOND_NS,
         latest_restore_start_ns=latest_restore,

@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -39,7 +40,7 @@ INK, MUTED, GRID, ARM_A, ARM_B, WARN, SOFT = (
 )
 _VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", ARM_A: "arm-a", ARM_B: "arm-b", WARN: "warn", SOFT: "soft"}
 _WIDTH_IN = 6.8
-_STYLE = {
+_STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "specbed",
     "font.family": "sans-serif",
@@ -120,16 +121,23 @@ def forest_plot(rows: Sequence[ForestRow], overall: float | None, bound: float |
                 )
         axes.axvline(0, color=INK, linewidth=1)
         axes.axvline(threshold, color=WARN, linewidth=1, linestyle=(0, (4, 3)))
-        axes.text(threshold, len(rows) + 0.62, f"needed +{threshold:g} %", color=WARN, ha="left", fontsize=8.5)
+        axes.annotate(
+            f"needed +{threshold:g} %",
+            (threshold, len(rows) + 0.62),
+            xytext=(5, 0),
+            textcoords="offset points",
+            color=WARN,
+            fontsize=8.5,
+        )
         if overall is not None:
             axes.scatter([overall], [0.0], marker="D", s=90, color=ARM_B, zorder=5)
         if bound is not None:
             axes.scatter([bound], [0.0], marker="<", s=54, color=WARN, zorder=5)
         axes.axhline(0.5, color=GRID, linewidth=0.8)
         axes.set_yticks([*places, 0.0], [*(row.label for row in rows), "all six"])
-        for label, row in zip(axes.get_yticklabels(), rows, strict=False):
+        for label, strong in zip(axes.get_yticklabels(), [*(row.is_family for row in rows), True], strict=True):
             label.set_color(INK)
-            label.set_fontweight("bold" if row.is_family else "normal")
+            label.set_fontweight("bold" if strong else "normal")
         axes.set_ylim(-0.6, len(rows) + 1.1)
         axes.set_xlabel("change of delivered tokens per second, B against A (%)")
 
@@ -159,16 +167,26 @@ def timeline_plot(rows: Sequence[TimelineRow], walls: Sequence[tuple[str, float]
                     zorder=2,
                 )
         for index, (name, seconds) in enumerate(walls):
-            axes.axvline(seconds, color=WARN, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
-            axes.text(seconds, len(rows) + 0.85 + 0.55 * (index % 2), name, color=WARN, ha="right", fontsize=8.5)
+            top = len(rows) + 0.9 + 0.6 * (len(walls) - 1 - index)
+            axes.plot([seconds, seconds], [0.3, top + 0.25], color=WARN, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
+            axes.annotate(
+                f"{name} {seconds:.0f} s",
+                (seconds, top),
+                xytext=(-5, 0),
+                textcoords="offset points",
+                color=WARN,
+                ha="right",
+                va="center",
+                fontsize=8.5,
+            )
         axes.set_yticks(list(range(len(rows), 0, -1)), [row.label for row in rows])
         for label in axes.get_yticklabels():
             label.set_color(INK)
-        axes.set_ylim(0.3, len(rows) + 2.0)
+        axes.set_ylim(0.3, len(rows) + 1.3 + 0.6 * len(walls))
         axes.set_xlim(0, max([seconds for _, seconds in walls], default=1.0) * 1.01)
         axes.set_xlabel("seconds since the first effect of the drain")
 
-    return _picture(draw, 0.33 * len(rows) + 1.4, "Stages against budgets and walls")
+    return _picture(draw, 0.33 * len(rows) + 2.2, "Stages against budgets and walls")
 
 
 _MARKERS = {"p50": "o", "p95": "D", "p99": ">", "1": "o", "2": "s", "cold": "o"}

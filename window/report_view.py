@@ -6,7 +6,6 @@ reading only. Must never hold prompt or output text. Source: DESIGN section 6; p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import log
@@ -19,7 +18,8 @@ from window.decision import Decision
 from window.exact_numbers import decimal_text, log_decimal, milliseconds_text
 from window.gain import bounds_of
 from window.guards import CellRounds, cell_rounds
-from window.rates import block_ratio_product, pooled, rate_ratio, runs_of, source_ratios
+from window.rates import pooled, rate_ratio, runs_of, source_ratios
+from window.records import WindowRound
 from window.report_figures import BarRow, DotRow, ForestRow, TimelineRow, TimelineSegment
 from window.rule_result import RuleOutcome, RuleResult
 
@@ -305,7 +305,7 @@ def rank_time_rows(sealed: SealedWindow) -> CellTable:
     return CellTable(("arm", "rank", *_TERMS), tuple(rows))
 
 
-def _lines(sealed: SealedWindow, block: str, source_id: str) -> Sequence:  # type: ignore[type-arg]
+def _lines(sealed: SealedWindow, block: str, source_id: str) -> tuple[WindowRound, ...]:
     """Return the sealed rounds of one run."""
     return sealed.rounds.get(f"{block}/{source_id}", ())
 
@@ -327,14 +327,3 @@ def evidence_rows(sealed: SealedWindow, decision: Decision) -> CellTable:
     for source in sealed.registration.sources:
         rows.append((source.source_id, f"{source.occupied_tokens} prompt tokens", source.prompt_tokens_sha256))
     return CellTable(("record", "what", "sha-256"), tuple(rows))
-
-
-def session_contrasts(sealed: SealedWindow) -> Mapping[str, float | None]:
-    """Return the two session contrasts in percent."""
-    plan = sealed.registration
-    return {
-        f"{block_b}/{block_a}": _mean_percent(
-            block_ratio_product(plan, sealed.records, block_b, block_a), len(plan.sources)
-        )
-        for block_a, block_b in zip(plan.blocks_of("A"), plan.blocks_of("B"), strict=True)
-    }

@@ -138,7 +138,7 @@ class LinkedCores:
         depth = 0 if chosen is DraftMode.PLAIN else self.depth
         for spec in specs:
             self.released[spec.request_id] = []
-            self._drive(RequestSubmitted(ActiveRequest.from_spec(spec, chosen, depth, primed=False)))
+            self._drive(RequestSubmitted(ActiveRequest.from_spec(spec, chosen, depth)))
         for _ in range(limit):
             if len(self.ended) == len(self.released) and not self.driver.busy:
                 return
