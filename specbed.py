@@ -187,6 +187,38 @@ def rehearse(
     return Outcome(lines, result_data(result), json_file, int(result.exit_code))
 
 
+ranks_app: Final = typer.Typer(help="Two ranks: what they emit, and whether it is the law.", no_args_is_help=False)
+app.add_typer(ranks_app, name="ranks")
+
+
+@ranks_app.callback(invoke_without_command=True)
+def ranks_root(context: typer.Context) -> None:
+    """Without a command print the help."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@ranks_app.command()
+def law(
+    profile: Annotated[str, typer.Option("--profile", help="How the ranks are placed: see doctor.")] = "cpu",
+    depth: Annotated[int, typer.Option("--depth", min=1, max=8, help="Drafted tokens in a round.")] = 5,
+    samples: Annotated[int, typer.Option("--samples", min=100, help="Registered seeds a prefix and arm.")] = 2000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of all draws, registered.")] = 4103,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", metavar="FILE", help="Another checkpoint of the same layout.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> Outcome:
+    """Compare one round on real ranks with its exact law, for both arms and four frozen prefixes."""
+    from ranks.law_run import run_law_check
+    from ranks.law_view import finding_line, findings_data, law_exit_code, power_lines
+    from window.law_inputs import law_request
+
+    request = law_request(profile, weights, depth, samples, seed)
+    findings = run_law_check(request, lambda finding: print(finding_line(finding), file=sys.stderr, flush=True))
+    return Outcome(power_lines(findings), findings_data(findings), json_file, law_exit_code(findings))
+
+
 def _nanoseconds(run_seconds: float) -> int:
     if not 0.1 <= run_seconds <= 30:
         raise UserError(f"--run-seconds is {run_seconds}: a decode run lasts from 0.1 to 30 seconds.")

@@ -69,8 +69,12 @@ _FATAL_REASONS = ("handshake_refused", "switch_mismatch")
 _POLL_MS = 500.0
 
 
-class BedError(RuntimeError):
+class BedError(UserError):
     """The bed cannot go on: ranks do not come up again, or refuse each other."""
+
+    def __init__(self, sentence: str) -> None:
+        """Keep the sentence; a command ends with UNAVAILABLE."""
+        super().__init__(sentence, UNAVAILABLE)
 
 
 class Bed:

@@ -28,6 +28,8 @@ __all__ = ["FALSE_ALARM", "LawFinding", "RoundSample", "check_prefix", "exact_ou
 
 FALSE_ALARM = 1e-6
 _LEAST_EXPECTED = 8.0
+_REST = "rest"
+_IMPOSSIBLE = "impossible"
 
 RoundSample = tuple[int, tuple[int, ...], bool]
 
@@ -135,7 +137,8 @@ def check_prefix(
     """
     cells = pool_cells(law.probabilities, _LEAST_EXPECTED / samples)
     rest = max(0.0, 1.0 - sum(cells.values()))
-    probabilities: dict[Hashable, float] = {**cells, None: rest}
+    probabilities: dict[Hashable, float] = {_REST: rest, _IMPOSSIBLE: 0.0}
+    probabilities.update(cells.items())
     if len(probabilities) > largest_cells:
         raise ValueError(f"{prefix} has {len(probabilities)} cells, more than the {largest_cells} that were registered")
     threshold = log_bound(FALSE_ALARM, configurations * largest_cells)
@@ -143,7 +146,7 @@ def check_prefix(
     counts: Counter[Hashable] = Counter()
     for accepted, token_ids, _ in rounds:
         cell = law.cell_of(accepted, token_ids)
-        counts[cell if cell in cells else None] += 1
+        counts[_IMPOSSIBLE if cell is None else cell if cell in cells else _REST] += 1
     deviations = find_deviations(probabilities, counts, len(rounds), threshold) if rounds else []
     caught = [smallest_caught_shift(share, samples, threshold) for share in probabilities.values()]
     return LawFinding(
@@ -163,7 +166,8 @@ def _draft_row(pair: ReferencePair, base_row: NDArray[np.float32], previous: int
 
     def half(engine: ShardEngine) -> NDArray[np.float32]:
         own = base_row[engine.first_token_id : engine.first_token_id + engine.shard_size]
-        return engine.draft_logits(own[np.newaxis], [previous])[0]
+        row: NDArray[np.float32] = engine.draft_logits(own[np.newaxis], [previous])[0]
+        return row
 
     row: NDArray[np.float32] = np.concatenate(pair.both(half))
     return row

@@ -26,7 +26,7 @@ from window.canonical import (
 )
 from window.dispositions import RejectReason
 from window.rules import Rules
-from window.stages import StageBudgets, Walls
+from window.stages import StageBudgets, Walls, plan_stage_budgets, plan_walls
 
 __all__ = [
     "Registration",
@@ -218,8 +218,8 @@ class Registration(SealedModel):
             raise ValueError("kind PLAN needs the smoke parts greedy, failure and structured")
         if self.arms[0].depth != 5:
             raise ValueError("kind PLAN runs at depth 5; a fixed depth 4 is a new registration of kind EXERCISE")
-        if self.run.time_budget_ns > 30_000_000_000:
-            raise ValueError("kind PLAN allows at most 30 s a run")
+        if (self.stages, self.walls) != (plan_stage_budgets(), plan_walls()):
+            raise ValueError("kind PLAN keeps the stage budgets and walls of the plan: 7, 4 x 11, 3, 12, 3 minutes")
         if self.rules.round_time.minimum_rounds < 90:
             raise ValueError("kind PLAN needs at least 90 rounds an arm and cell")
         for source in self.sources:

@@ -53,7 +53,7 @@ def test_more_samples_catch_a_smaller_shift() -> None:
     threshold = log_bound(1e-6, 1000)
     shifts = [smallest_caught_shift(0.1, samples, threshold) for samples in (200, 2000, 20_000)]
     assert shifts == sorted(shifts, reverse=True)
-    assert shifts[-1] < 0.02
+    assert shifts[-1] < 0.03 < shifts[0]
 
 
 def test_pooling_looks_at_probabilities_only() -> None:

@@ -131,7 +131,7 @@ def test_sampled_and_enumerated_bounds_on_different_sides_of_zero_are_inconclusi
     # 2,000 draws put the percentile one value below the enumerated one for these gains; shift that value across 0.
     grid = registration().source_grid()
     percents = dict(zip(grid, (12, 9, 2, 6, 3, -1), strict=True))
-    window = scene(percent=percents, rounds_per_run=400)
+    window = scene(percent=percents)
     shrunk = replace(window, edit_run=_slow_b_by(Fraction("1.0221")))
     assert "bound/sampled_and_exact" in fired(shrunk.decide())
     assert "bound/sampled_and_exact" not in fired(window.decide())
@@ -163,7 +163,7 @@ def test_the_ratio_of_sums_has_its_worked_value_and_a_straddle_fires() -> None:
     assert sums is not None
     assert percent_text(sums, 1) == "+7.1 %"
     decision = window.decide()
-    assert decision.rule("gain/point").operands[0].value.startswith("+2.9")
+    assert decision.rule("gain/point").operands[0].value == "+2.87 %"
     assert {"gain/point", "gain/ratio_of_sums"} <= set(fired(decision))
 
 
@@ -240,7 +240,7 @@ def test_a_round_that_stalls_until_the_deadline_stays_in_the_time_and_in_the_gua
     healthy = scene(rounds_per_run=60).decide()
     assert healthy.verdict is Verdict.CANDIDATE
     decision = scene(rounds_per_run=60, edit_result=stalled("B1", "f1-mid", 50, 1_000 * MS)).decide()
-    assert {"gain/point", "bound/lower"} & set(fired(decision)) or decision.verdict is Verdict.INCONCLUSIVE
+    assert decision.verdict is Verdict.INCONCLUSIVE
     rate = {item.name: item.value for item in decision.rule("gain/cell/f1-mid").operands}
     assert rate["B1/A1"].startswith("-")
 

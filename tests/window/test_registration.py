@@ -118,7 +118,8 @@ def test_a_contradiction_is_refused_by_one_sentence_that_names_it(path: str, val
         ("rules.round_time.minimum_rounds", 44, "at least 90 rounds"),
         ("sources.2.occupied_tokens", 32_768, "at least 150000"),
         ("sources.1.occupied_tokens", 2_048, "at least 32000"),
-        ("run.time_budget_ns", 30_000_000_001, "30 s"),
+        ("stages.smoke_ns", 240_000_000_000, "stage budgets"),
+        ("walls.stop_admission_if_overrun_ns", 3_060_000_000_000, "stage budgets"),
     ],
 )
 def test_a_full_plan_refuses_reduced_numbers(path: str, value: Any, words: str) -> None:
