@@ -314,6 +314,8 @@ def start_bed(
     owned = session if session is not None else RaySession()
     try:
         pair = RankPair(owned, profile, weights_path, draft_mode, depth, slot_count, ladder, control_port, link_faults)
+        # Ray starts its agents after it answers, so they are known only now.
+        owned.watch_children()
         try:
             return Bed(pair, owned, session is None, DriverPolicy(slot_count=slot_count))
         except BaseException:

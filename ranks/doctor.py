@@ -92,9 +92,7 @@ def report_data(machine: MachineFacts) -> dict[str, Any]:
     reasons = {profile.name: why_not(profile, machine) for profile in PROFILES}
     return {
         "machine": asdict(machine),
-        "profiles": [
-            {"name": name, "can_run": reason is None, "why_not": reason} for name, reason in reasons.items()
-        ],
+        "profiles": [{"name": name, "can_run": reason is None, "why_not": reason} for name, reason in reasons.items()],
     }
 
 
@@ -183,9 +181,7 @@ def _first_line(path: Path) -> str:
 def _ask_cluster(address: str) -> ClusterFacts:
     command = [sys.executable, "-c", _CLUSTER_PROBE, address]
     try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=CLUSTER_ANSWER_SECONDS, check=False
-        )
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=CLUSTER_ANSWER_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return ClusterFacts(address, (), f"nothing within {CLUSTER_ANSWER_SECONDS} seconds")
     if answer.returncode != 0:

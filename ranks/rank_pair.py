@@ -33,7 +33,6 @@ from ranks.weights import WeightsError, load_weights
 __all__ = ["RankPair"]
 
 _DRIVER = 2
-_HOST = "127.0.0.1"
 _STOP_WAIT_S = 10.0
 
 
@@ -66,13 +65,14 @@ class RankPair:
         except WeightsError as error:
             raise UserError(str(error), BAD_DATA) from error
         try:
-            self._listener = listening_socket(_HOST, control_port, 2)
+            self._listener = listening_socket(session.host, control_port, 2)
         except OSError as error:
             raise UserError(
-                f"control port {control_port} on {_HOST} cannot be used ({error.strerror}); choose a free port or 0",
+                f"control port {control_port} on {session.host} cannot be used ({error.strerror}); "
+                "choose a free port, or 0 for any",
                 UNAVAILABLE,
             ) from error
-        self._store = TCPStore(_HOST, 0, None, True, wait_for_workers=False)
+        self._store = TCPStore(session.host, 0, None, True, wait_for_workers=False)
         self._stopped: StopReceipt | None = None
         self._ever: list[tuple[int, int]] = []
         self._known: dict[int, Attestation] = {}
@@ -170,8 +170,10 @@ class RankPair:
             waiting.discard(rank)
             self.links[rank] = link
             self._known[rank] = attestation
-            self._ever.append((attestation.pid, attestation.process_start_ticks))
-            self._session.watch(attestation.pid)
+            # On two machines a pid says nothing here; Ray's own answer to `serve` is then all there is.
+            if self._profile.node_count == 1:
+                self._ever.append((attestation.pid, attestation.process_start_ticks))
+                self._session.watch(attestation.pid)
 
     def _settings(self, rank: int) -> RankSettings:
         return RankSettings(
@@ -185,7 +187,7 @@ class RankPair:
             weights_digest=self._weights_digest,
             slot_count=self._slot_count,
             ladder=self.ladder,
-            driver_host=_HOST,
+            driver_host=self._session.host,
             driver_port=self._listener.getsockname()[1],
             incarnation=self._incarnations[rank],
             link_faults=self._link_faults[0],

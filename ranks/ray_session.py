@@ -1,8 +1,8 @@
-"""One private Ray cluster for one driver: started, reaped and removed by it.
+"""One private Ray cluster for one driver, started, reaped and removed by it; or a running cluster that it joins.
 
-Token authentication stays on with a token of its own that is never written to disk; the folder, the ports and
-the object store are private to the session. Must never join or stop a cluster that it did not start, unless an
-address was given. Source: notes of the field on Ray in CI; DESIGN section 4.
+Token authentication stays on: a private cluster gets a token of its own that is never written to disk, a running
+one keeps the token that the environment names. Must never stop a cluster that it did not start.
+Source: DESIGN section 4; Ray's documentation of token authentication.
 """
 
 from __future__ import annotations
@@ -39,10 +39,12 @@ _ENVIRONMENT = {
 
 
 class RaySession:
-    """A running private cluster; use as a context manager, or call `stop`."""
+    """A running cluster; use as a context manager, or call `stop`. `host` is where ranks reach this driver."""
 
-    def __init__(self, cpus: int = 2, gpus: int = 0) -> None:
-        """Start the cluster on loopback. Raises UserError when the folder or Ray itself does not come up."""
+    def __init__(self, cpus: int = 2, gpus: int = 0, address: str | None = None) -> None:
+        """Start a cluster on loopback, or join the one at `address`. Raises UserError when Ray does not come up."""
+        self.host = "127.0.0.1"
+        self._address = address
         try:
             self._folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir="/tmp")
         except OSError as error:
@@ -59,12 +61,14 @@ class RaySession:
         )
         self._tell(f"folder {self._folder}")
         os.environ.update(_ENVIRONMENT)
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        if address is None:
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         try:
-            self._init_ray(cpus, gpus)
+            self._join(address) if address is not None else self._init_ray(cpus, gpus)
         except (RuntimeError, OSError, ValueError) as error:
             self.stop()
-            raise UserError(f"Ray did not start on this machine: {str(error).splitlines()[0]}", UNAVAILABLE) from error
+            place = f"at {address}" if address is not None else "on this machine"
+            raise UserError(f"Ray did not start {place}: {str(error).splitlines()[0]}", UNAVAILABLE) from error
         self.watch_children()
 
     def _init_ray(self, cpus: int, gpus: int) -> None:
@@ -81,6 +85,12 @@ class RaySession:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
+
+    def _join(self, address: str) -> None:
+        import ray
+
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        self.host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
     def watch_children(self) -> None:
         """Tell the reaper of every process that now descends from this one."""

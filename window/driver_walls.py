@@ -38,10 +38,11 @@ def note_overrun(registration: Registration, state: DriverState, elapsed_ns: int
 
 
 def wall_reached(registration: Registration, state: DriverState, elapsed_ns: int) -> str:
-    """Return why the experiment must end now, "" when it may go on; only the restore knows the escalation wall."""
+    """Return why the experiment must end now, "" when it may go on; a restore may use its own budget."""
     walls = registration.walls
     if state.phase is Phase.RESTORING:
-        return "escalation_wall" if elapsed_ns >= walls.escalate_restore_ns else ""
+        over = elapsed_ns - state.stage_started_ns > registration.stages.restore_ns
+        return "restore_over_budget" if over or elapsed_ns >= walls.escalate_restore_ns else ""
     if state.phase not in STOPPABLE:
         return ""
     if elapsed_ns >= walls.latest_restore_start_ns:

@@ -5,6 +5,7 @@ Source: DESIGN section 4; window.bed_protocol.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -74,7 +75,8 @@ class EmbeddedEngine:
     def open(self) -> None:
         """Start the private Ray session. Raises EngineFault."""
         try:
-            self._session = RaySession(gpus=self._profile.gpus_per_node)
+            address = os.environ.get("RAY_ADDRESS") if self._profile.node_count > 1 else None
+            self._session = RaySession(gpus=self._profile.gpus_per_node, address=address)
         except UserError as error:
             raise EngineFault(error.sentence) from error
 

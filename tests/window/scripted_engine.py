@@ -50,7 +50,7 @@ class ScriptedEngine:
     clock: VirtualClock
     lie: str = ""
     lie_start: int = 1
-    round_ns: int = 65 * MILLISECOND
+    round_ns: int = 200 * MILLISECOND
     tokens_a: int = 10
     tokens_b: int = 12
     starts: int = 0

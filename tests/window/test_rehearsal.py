@@ -28,7 +28,13 @@ from window.rehearsal_inputs import RehearsalInputs
 from window.rehearse import run_window
 from window.rule_result import RuleOutcome
 
-PLAN = registration()
+PLAN = registration(minimum_rounds=28)
+
+
+@pytest.fixture(autouse=True)
+def no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small windows are written here; none of them has to survive a power loss."""
+    monkeypatch.setattr("os.fsync", lambda file: None)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +94,7 @@ def test_the_seal_names_every_file_and_the_journal_s_last_head(honest: Rehearsal
 def test_no_prompt_or_output_token_is_in_any_file(honest: Rehearsal) -> None:
     for path in honest.result.folder.iterdir():
         assert str(SECRET_TOKEN).encode() not in path.read_bytes(), path.name
-        assert b"token_ids" not in path.read_bytes(), path.name
+        assert b'"token_ids"' not in path.read_bytes(), path.name
 
 
 def test_effects_are_in_the_journal_before_what_they_caused(honest: Rehearsal) -> None:
@@ -232,7 +238,7 @@ def test_a_process_that_stays_alive_is_not_restored_and_the_window_escalates(tmp
     assert restore.outcome == "ESCALATED"
     assert str(orphans[0].pid) in restore.reason
     assert result.exit_code is ExitCode.RESTORE_ESCALATED
-    assert restore.ended_ns >= PLAN.walls.escalate_restore_ns
+    assert restore.ended_ns - restore.started_ns >= PLAN.stages.restore_ns
 
 
 def test_a_file_that_changed_meanwhile_is_not_restored(tmp_path: Path) -> None:

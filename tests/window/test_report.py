@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -20,7 +20,7 @@ from window.summary import summary_data, summary_lines, summary_table
 @pytest.fixture(scope="module")
 def windows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rehearsal]:
     """A whole window, a rejected one and one that was cut in its first block."""
-    plan = registration()
+    plan = registration(minimum_rounds=28)
     return {
         name: rehearse_scripted(plan, tmp_path_factory.mktemp(name), lie, start)
         for name, lie, start in (("whole", "", 0), ("rejected", "damaged", 1), ("cut", "start_fails", 0))
@@ -125,9 +125,9 @@ def test_no_placeholder_colour_is_left_in_a_picture(windows: dict[str, Rehearsal
 
 def printed(renderable: object, width: int = 100) -> str:
     """Return what a terminal of that width would show."""
-    console = Console(width=width, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115 - closed by exit
-    console.print(renderable)
-    return console.export_text()
+    shown = io.StringIO()
+    Console(width=width, file=shown).print(renderable)
+    return shown.getvalue()
 
 
 @pytest.mark.parametrize("name", NAMES)
