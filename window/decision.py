@@ -119,7 +119,8 @@ def _headline(verdict: Verdict, records: WindowRecords, rules: Sequence[RuleResu
         parts.append(f"{len(fired)} {'rule' if len(fired) == 1 else 'rules'} did not hold ({_named(fired)})")
     if unknown:
         parts.append(f"{len(unknown)} could not be judged ({_named(unknown)})")
-    return f"No promotion: {' and '.join(parts)}. First: {first.reason}."
+    early = f"The experiment was ended early ({records.stop_reason}). " if records.stop_reason else ""
+    return f"{early}No promotion: {' and '.join(parts)}. First: {first.reason}."
 
 
 def _named(rules: Sequence[RuleResult]) -> str:

@@ -77,7 +77,7 @@ def _round_faults(records: WindowRecords, wanted: Callable[[str], bool]) -> Witn
     for run in records.runs:
         for fault in run.faults:
             if wanted(fault.reason):
-                yield f"{run.run_id}: {fault.rounds} measured rounds with {fault.reason}"
+                yield f"{run.run_id}: {fault.reason} in {fault.rounds} of {run.complete_rounds} measured rounds"
 
 
 def _q_law(_: Registration, records: WindowRecords) -> Witnesses:

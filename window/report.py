@@ -10,7 +10,6 @@ from importlib.resources import files
 from itertools import groupby
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 
 from window import report_view as view
 from window.bundle_reader import SealedWindow
@@ -47,7 +46,7 @@ def render_report(sealed: SealedWindow, decision: Decision) -> bytes:
         percentiles=view.percentile_rows(sealed),
         rank_times=view.rank_time_rows(sealed),
         evidence=view.evidence_rows(sealed, decision),
-        pictures={name: Markup(svg) for name, svg in _pictures(sealed).items()},
+        pictures=_pictures(sealed),
     )
     return (page.rstrip() + "\n").encode("utf-8")
 

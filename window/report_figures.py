@@ -139,6 +139,12 @@ def forest_plot(rows: Sequence[ForestRow], overall: float | None, bound: float |
             label.set_color(INK)
             label.set_fontweight("bold" if strong else "normal")
         axes.set_ylim(-0.6, len(rows) + 1.1)
+        drawn = [value for row in rows for value in (row.gain, *row.sessions) if value is not None]
+        low, high = min([0.0, *drawn]), max([threshold, *drawn])
+        # Room on the right for the label of the threshold, whatever was measured.
+        axes.set_xlim(low - 0.05 * (high - low) - 0.5, max(high, threshold + 0.22 * (high - low)) + 0.05 * (high - low))
+        if not drawn:
+            axes.text(0.5, 0.5, "no source has a rate in both arms", transform=axes.transAxes, ha="center", color=MUTED)
         axes.set_xlabel("change of delivered tokens per second, B against A (%)")
 
     return _picture(draw, 0.34 * len(rows) + 1.4, "Throughput change by source and family")
@@ -167,7 +173,7 @@ def timeline_plot(rows: Sequence[TimelineRow], walls: Sequence[tuple[str, float]
                     zorder=2,
                 )
         for index, (name, seconds) in enumerate(walls):
-            top = len(rows) + 0.9 + 0.6 * (len(walls) - 1 - index)
+            top = len(rows) + 0.9 + 0.6 * index
             axes.plot([seconds, seconds], [0.3, top + 0.25], color=WARN, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
             axes.annotate(
                 f"{name} {seconds:.0f} s",

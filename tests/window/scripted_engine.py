@@ -16,7 +16,8 @@ from ranks.records import (
     RoundRecord,
     StopReceipt,
 )
-from tests.window.scenes import MATRICES, round_record
+from tests.window.registrations import MATRICES
+from tests.window.scenes import round_record
 from window.arms import Arm
 from window.bed_protocol import EngineFault
 from window.progress import ProgressEvent

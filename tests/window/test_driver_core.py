@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.window.scenes import registration
+from tests.window.registrations import registration
 from window import driver_events as on
 from window.driver_core import TRANSITIONS, step
 from window.driver_state import STOPPABLE, DriverState, Phase, first_state
@@ -37,6 +37,10 @@ class Driver:
         if self.state.restored is not None and self.ended_ns is None:
             self.ended_ns = self.now_ns
         return effects
+
+    def phase(self) -> Phase:
+        """Return where the window stands now."""
+        return self.state.phase
 
     def open(self) -> None:
         """Drain begins at elapsed 0."""
@@ -82,12 +86,12 @@ def opened(blocks: int = 0, plan: Registration = PLAN) -> Driver:
 def test_a_healthy_window_admits_24_runs_in_the_frozen_order_and_closes() -> None:
     driver = opened(blocks=4)
     assert driver.admitted() == list(PLAN.run_ids())
-    assert driver.state.phase is Phase.SMOKE
+    assert driver.phase() is Phase.SMOKE
     driver(on.SmokeEnded(), 10)
     driver(on.RestoreObserved(True, 0, ""), 1)
-    assert driver.state.phase is Phase.RESTORED
+    assert driver.phase() is Phase.RESTORED
     assert driver(on.DecisionSealed(), 1) == ()
-    assert driver.state.phase is Phase.CLOSED
+    assert driver.phase() is Phase.CLOSED
     assert driver.not_admitted() == []
     assert not driver.state.overrun
     assert [span.stage for span in driver.state.spans][:5] == ["drain", "start and warm-up", "prime", "runs", "stop"]
@@ -100,17 +104,17 @@ def test_a_full_plan_needs_review_approval_and_gates_and_refuses_the_short_way()
     assert isinstance(driver(on.DrainOpened())[0], on.Ignored)
     driver(on.ReviewPassed())
     driver(on.ApprovalGiven())
-    assert driver.state.phase is Phase.APPROVED
+    assert driver.phase() is Phase.APPROVED
     driver(on.GatesPassed())
     driver(on.DrainOpened())
-    assert driver.state.phase is Phase.DRAINING
+    assert driver.phase() is Phase.DRAINING
 
 
 def test_a_refusal_before_the_drain_is_no_go_with_24_dispositions() -> None:
     driver = Driver()
     driver(on.FrozenNow())
     driver(on.Refused("a gate is open"))
-    assert driver.state.phase is Phase.NO_GO
+    assert driver.phase() is Phase.NO_GO
     assert len(driver.not_admitted()) == 24
 
 
@@ -118,7 +122,7 @@ def test_a_refused_drain_goes_through_restore_and_starts_nothing() -> None:
     driver = Driver()
     driver.open()
     driver(on.DrainRefused("requests are running"), 3)
-    assert driver.state.phase is Phase.RESTORING
+    assert driver.phase() is Phase.RESTORING
     assert len(driver.not_admitted()) == 24
     assert not any(isinstance(effect, on.StartRanks) for effect in driver.effects)
 
@@ -134,7 +138,7 @@ def test_a_block_over_its_limit_is_cut_and_the_rest_is_never_admitted() -> None:
     assert [type(effect) for effect in effects] == [on.CutRun, on.MarkNotAdmitted, on.StopRanks]
     assert driver.state.stop_reason == "block_over_limit"
     driver(on.RanksStopped(0), 1)
-    assert driver.state.phase is Phase.RESTORING
+    assert driver.phase() is Phase.RESTORING
     assert sorted(driver.admitted() + driver.not_admitted()) == sorted(PLAN.run_ids())
 
 
@@ -182,7 +186,7 @@ def test_without_an_overrun_the_admission_stop_stops_nothing() -> None:
         driver(on.PrefixPrimed("A2", source_id), seconds)
     driver(on.Tick(), 189 - driver.now_ns // SECOND_NS)
     assert not driver.state.overrun
-    assert driver.state.phase is Phase.RUNNING
+    assert driver.phase() is Phase.RUNNING
 
 
 @pytest.mark.parametrize("blocks", [0, 1, 3, 4])
@@ -190,15 +194,15 @@ def test_at_the_latest_restore_start_the_restore_begins_whatever_runs(blocks: in
     driver = opened(blocks=blocks)
     driver(on.Tick(), 216 - driver.now_ns // SECOND_NS)
     driver(on.RanksStopped(0))
-    assert driver.state.phase is Phase.RESTORING
+    assert driver.phase() is Phase.RESTORING
 
 
 def test_a_smoke_over_its_budget_is_cut_and_restored() -> None:
     driver = opened(blocks=4)
     driver(on.Tick(), 24)
-    assert driver.state.phase is Phase.SMOKE
+    assert driver.phase() is Phase.SMOKE
     driver(on.Tick(), 1)
-    assert driver.state.phase is Phase.RESTORING
+    assert driver.phase() is Phase.RESTORING
     assert driver.state.stop_reason == "smoke_over_budget"
 
 
@@ -210,7 +214,7 @@ def test_a_start_state_that_does_not_come_back_is_retried_and_then_escalated() -
     assert driver(on.Tick(), 10) == ()
     effects = driver(on.Tick(), 1)
     assert isinstance(effects[0], on.EscalateRestore)
-    assert driver.state.phase is Phase.RESTORE_ESCALATED
+    assert driver.phase() is Phase.RESTORE_ESCALATED
     assert driver.state.restored is False
 
 
@@ -221,7 +225,7 @@ def test_an_unhealthy_run_ends_the_experiment() -> None:
     for source_id in PLAN.order:
         driver(on.PrefixPrimed("A1", source_id))
     driver(on.RunEnded("A1/f1-short", False, "engine died"), 1)
-    assert driver.state.phase is Phase.STOPPING
+    assert driver.phase() is Phase.STOPPING
     assert len(driver.not_admitted()) == 23
 
 
@@ -229,7 +233,7 @@ def test_ranks_that_outlive_their_stop_end_the_experiment() -> None:
     driver = opened()
     driver(on.StageFailed("attestation"), 1)
     driver(on.RanksStopped(1), 1)
-    assert driver.state.phase is Phase.RESTORING
+    assert driver.phase() is Phase.RESTORING
     assert driver.state.ranks_up
 
 
@@ -280,7 +284,7 @@ LAWFUL: dict[Phase, int] = {
 def play(driver: Driver, choices: list[tuple[bool, int, int]]) -> None:
     """Send a drawn sequence of events."""
     for lawful, index, seconds in choices:
-        chosen = LAWFUL.get(driver.state.phase, index) if lawful else index
+        chosen = LAWFUL.get(driver.phase(), index) if lawful else index
         driver(EVENTS[chosen](driver), seconds)
 
 
@@ -302,7 +306,7 @@ def test_whatever_happens_after_the_drain_ends_restored_or_escalated_before_the_
     # Events are at most five seconds apart here, and the core can act no earlier than it is called.
     assert driver.ended_ns is not None
     assert driver.ended_ns <= PLAN.walls.escalate_restore_ns + 5 * SECOND_NS
-    assert driver.state.phase not in STOPPABLE
+    assert driver.phase() not in STOPPABLE
 
 
 @settings(max_examples=300, deadline=None)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranks.records import RequestResult, RequestStatus
-from tests.window.scenes import STOP_TOKEN, answer, identity, registration
+from tests.window.registrations import STOP_TOKEN, registration
+from tests.window.scenes import answer, identity
 from window.dispositions import Disposition
 from window.measure import columns_of, measure_run, rounds_digest, run_without_result
 from window.records import RunRecord

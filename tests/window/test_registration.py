@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranks.draw_depth import GREEDY_LAW_ID
-from tests.window.scenes import ORDER, arm, registration, registration_fields, small_stages, source
+from tests.window.registrations import ORDER, arm, registration, registration_fields, small_stages, source
 from window.arms import ONE_HOT_LAW
 from window.canonical import canonical_bytes, canonical_json, strict_json
 from window.dispositions import Disposition, DispositionEffect, RejectReason
@@ -26,7 +26,7 @@ REDUCED, PLAN = RegistrationKind.REDUCED, RegistrationKind.PLAN
 def changed(path: str, value: Any, kind: RegistrationKind = REDUCED) -> bytes:
     """Return the bytes of a lawful registration with one field changed; `path` is dotted."""
     document = registration(kind).model_dump(mode="json")
-    place = document
+    place: Any = document
     *steps, last = path.split(".")
     for step in steps:
         place = place[int(step)] if isinstance(place, list) else place[step]

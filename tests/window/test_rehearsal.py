@@ -11,8 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.window.scenes import MATRICES, registration
-from tests.window.scripted_engine import SECRET_TOKEN, Rehearsal, ScriptedEngine, VirtualClock, rehearse_scripted
+from tests.window.registrations import MATRICES, registration
+from tests.window.scripted_engine import (
+    SECRET_TOKEN,
+    Rehearsal,
+    ScriptedBed,
+    ScriptedEngine,
+    VirtualClock,
+    rehearse_scripted,
+)
 from window.arms import Arm
 from window.bundle import Bundle, file_digests
 from window.bundle_reader import read_window
@@ -247,7 +254,7 @@ def test_a_file_that_changed_meanwhile_is_not_restored(tmp_path: Path) -> None:
     held.write_bytes(b"weights")
 
     class Writing(ScriptedEngine):
-        def start(self, arm: Arm) -> object:  # type: ignore[override]
+        def start(self, arm: Arm) -> ScriptedBed:
             held.write_bytes(b"other weights")
             return super().start(arm)
 

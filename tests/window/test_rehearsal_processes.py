@@ -59,6 +59,11 @@ class Rehearsal:
                 found.append(process)
         return found
 
+    def bundle(self) -> Path:
+        """Return the one bundle of this rehearsal."""
+        (found,) = self.folder.glob("window-*")
+        return found
+
     def await_log(self, text: str, seconds: float = 90) -> None:
         """Wait until the progress on stderr mentions a text."""
         wait_for(lambda: text in self.log.read_text() or self.process.poll() is not None, seconds)
@@ -79,7 +84,7 @@ def test_a_killed_driver_leaves_no_process_and_an_interrupted_one_ends_in_order(
     tmp_path: Path, repository: Path
 ) -> None:
     killed = Rehearsal.start(tmp_path, "killed", repository)
-    killed.await_log("run 2/6")
+    killed.await_log("run 2/24")
     assert len(killed.living(RANK_NAME)) == 2
     killed.process.kill()
     killed.process.wait()
@@ -87,11 +92,11 @@ def test_a_killed_driver_leaves_no_process_and_an_interrupted_one_ends_in_order(
     assert wait_for(lambda: not killed.living(), 20), [process.name() for process in killed.living()]
 
     interrupted = Rehearsal.start(tmp_path, "interrupted", repository)
-    interrupted.await_log("run 2/6")
+    interrupted.await_log("run 2/24")
     interrupted.process.send_signal(signal.SIGINT)
     assert interrupted.process.wait(timeout=60) == 130
     assert not interrupted.living()
-    kinds = [json.loads(line)["kind"] for line in (interrupted.folder / "journal.jsonl").read_text().splitlines()]
+    kinds = [json.loads(line)["kind"] for line in (interrupted.bundle() / "journal.jsonl").read_text().splitlines()]
     assert kinds, "the journal of an interrupted window is empty"
 
 
@@ -100,11 +105,11 @@ def test_a_rank_killed_in_a_measured_run_is_replaced_and_the_window_still_ends_w
     tmp_path: Path, repository: Path
 ) -> None:
     window = Rehearsal.start(tmp_path, "rank-killed", repository)
-    window.await_log("run 3/6")
+    window.await_log("run 3/24")
     victims = window.living(RANK_NAME)
     assert len(victims) == 2
     victims[0].kill()
     assert window.process.wait(timeout=240) in VERDICTS, window.log.read_text()
     assert not window.living()
-    decision = json.loads((window.folder / "decision.json").read_text())
+    decision = json.loads((window.bundle() / "decision.json").read_text())
     assert "24" in json.dumps(decision)

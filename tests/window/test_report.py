@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from tests.window.scenes import registration
+from tests.window.registrations import registration
 from tests.window.scripted_engine import Rehearsal, rehearse_scripted
 from window.live_view import LiveView, PlainLines, clock_text
 from window.progress import ProgressEvent
