@@ -42,9 +42,9 @@ class FrameFault(BaseModel):
     def hits(self, rank: int, header: Header) -> bool:
         """Return whether this fault strikes a frame that `rank` sends."""
         kinds = (Kind.VOTE,) if self.kind == "vote" else (Kind.CANDIDATES, Kind.TOP_TOKEN)
-        wanted = ((self.round_number, header.round_number), (self.depth, header.depth), (self.slot, header.slot))
-        if self.kind == "vote":
-            wanted = (wanted[0], wanted[2])
+        wanted = [(self.round_number, header.round_number), (self.slot, header.slot)]
+        if self.kind == "candidates":
+            wanted.append((self.depth, header.depth))
         return rank == self.source and header.kind in kinds and all(own in (None, other) for own, other in wanted)
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from ranks.active_request import ActiveRequest
 from ranks.bed_records import ReleaseEvent, RequestTracker
@@ -305,15 +305,19 @@ def start_bed(
     ladder: TimeoutLadder = CPU_LADDER,
     control_port: int = 0,
     link_faults: tuple[str, str] = ("", ""),
+    backend: Literal["socket", "gloo", "nccl"] | None = None,
 ) -> Bed:
     """Start two ranks in one arm and return the bed when they agreed on the first epoch.
 
     draft_mode GREEDY is arm A, SAMPLED arm B; depth 1..8. Without a session the bed starts and stops a Ray of its own.
-    `link_faults` is (MODULE:OBJECT, argument) of an outgoing frame filter. Raises UserError, BedError.
+    `link_faults` is (MODULE:OBJECT, argument) of an outgoing frame filter; `backend` replaces the profile's own
+    collective. Raises UserError, BedError.
     """
     owned = session if session is not None else RaySession()
     try:
-        pair = RankPair(owned, profile, weights_path, draft_mode, depth, slot_count, ladder, control_port, link_faults)
+        pair = RankPair(
+            owned, profile, weights_path, draft_mode, depth, slot_count, ladder, control_port, link_faults, backend
+        )
         # Ray starts its agents after it answers, so they are known only now.
         owned.watch_children()
         try:

@@ -29,7 +29,7 @@ class Profile:
     name: str
     summary: str
     device: Literal["cpu", "cuda"]
-    backend: Literal["gloo", "nccl"]
+    backend: Literal["socket", "gloo", "nccl"]
     placement_strategy: Literal["STRICT_PACK", "STRICT_SPREAD"]
     node_count: int
     cpus_per_rank: float
@@ -89,9 +89,9 @@ class MachineFacts:
 PROFILES: Final[tuple[Profile, ...]] = (
     Profile(
         name="cpu",
-        summary="both ranks on the CPU of this machine, gloo",
+        summary="both ranks on the CPU of this machine, a socket between them",
         device="cpu",
-        backend="gloo",
+        backend="socket",
         placement_strategy="STRICT_PACK",
         node_count=1,
         cpus_per_rank=1.0,

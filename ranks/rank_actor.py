@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 
 from ranks.draw_depth import law_id_of
+from ranks.epoch_collective import make_collective
 from ranks.errors import USAGE, UserError
 from ranks.frames import ABI_MARKER
-from ranks.group_collective import GroupCollective
 from ranks.lifeline import Lifeline
 from ranks.link import ControlLink, FramedSocket, FrameFilter, connect
 from ranks.model_config import ModelConfig
@@ -49,7 +49,7 @@ class RankActor:
         profile = profile_named(settings.profile)
         torch.set_num_threads(profile.torch_threads)
         weights = load_weights(Path(settings.weights_path))
-        collective = GroupCollective(settings.rank, profile.backend)
+        collective = make_collective(settings.rank, settings.backend)
         engine = ShardEngine(
             weights.config, weights, settings.rank, collective, settings.slot_count + 1, settings.device
         )

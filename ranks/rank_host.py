@@ -12,8 +12,8 @@ from collections.abc import Callable
 from torch._C._distributed_c10d import TCPStore
 
 from ranks.collective import CollectiveError
+from ranks.epoch_collective import EpochCollective
 from ranks.frames import Frame
-from ranks.group_collective import GroupCollective
 from ranks.kv_slots import SlotSnapshot
 from ranks.link import ControlLink, FramedSocket, FrameFilter, LinkClosed
 from ranks.peer_handshake import HandshakeRefused, PeerIdentity, open_peer_link
@@ -66,7 +66,7 @@ class RankHost:
         settings: RankSettings,
         attestation: Attestation,
         engine: ShardEngine,
-        collective: GroupCollective,
+        collective: EpochCollective,
         control: ControlLink,
         link_filter: FrameFilter | None,
         clock_ns: Callable[[], int],

@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch._C._distributed_c10d import TCPStore
 
@@ -50,6 +50,7 @@ class RankPair:
         ladder: TimeoutLadder,
         control_port: int,
         link_faults: tuple[str, str],
+        backend: Literal["socket", "gloo", "nccl"] | None,
     ) -> None:
         """Start both ranks and wait for their hello. Raises UserError."""
         if not 1 <= depth <= 8:
@@ -60,6 +61,7 @@ class RankPair:
         self._weights_path = weights_path.resolve()
         self._slot_count = slot_count
         self._link_faults = link_faults
+        self._backend = backend if backend is not None else self._profile.backend
         try:
             self._weights_digest = load_weights(self._weights_path).weights_digest
         except WeightsError as error:
@@ -180,6 +182,7 @@ class RankPair:
             rank=1 if rank else 0,
             profile=self._profile.name,
             device=self._profile.device,
+            backend=self._backend,
             draft_mode=self.draft_mode,
             depth=self.depth,
             exchange="candidates",

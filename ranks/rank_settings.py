@@ -29,6 +29,7 @@ class RankSettings(BaseModel):
     rank: Literal[0, 1]
     profile: str
     device: str
+    backend: Literal["socket", "gloo", "nccl"]
     draft_mode: DraftMode
     depth: Annotated[int, Field(ge=0, le=8)]
     exchange: Literal["candidates"]

@@ -43,7 +43,7 @@ def test_a_machine_that_has_everything_runs_every_profile(profile: object) -> No
         ("cpu", {"ray": None}, "ray is not installed"),
         ("cpu", {"crc32c_implementation": "python"}, "must be its C build, found python"),
         ("cpu", {"crc32c_implementation": None}, "must be its C build, found nothing"),
-        ("cpu", {"gloo": False}, "without gloo"),
+        ("one-gpu", {"gloo": False}, "without gloo"),
         ("cpu", {"cpu_cores": 1}, "2 CPU cores are needed, this process may use 1"),
         ("cpu", {"memory_mib": 100}, "100 MiB are free"),
         ("one-gpu", {"cuda_devices": (), "cuda_problem": "the driver shows none"}, "sees 0 (the driver shows none)"),
