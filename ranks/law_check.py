@@ -24,7 +24,15 @@ from ranks.shard_engine import ShardEngine
 from selector.draft_law import DraftCounts, InvalidRow, draft_law, one_hot
 from selector.outcome_cells import Deviation, find_deviations, log_bound, pool_cells, smallest_caught_shift
 
-__all__ = ["FALSE_ALARM", "LawFinding", "RoundSample", "check_prefix", "exact_outcome_law", "sample_on_bed"]
+__all__ = [
+    "FALSE_ALARM",
+    "LawFinding",
+    "RoundSample",
+    "check_prefix",
+    "engine_nodes",
+    "exact_outcome_law",
+    "sample_on_bed",
+]
 
 FALSE_ALARM = 1e-6
 _LEAST_EXPECTED = 8.0
@@ -65,6 +73,16 @@ def exact_outcome_law(
 
     The first `slot_count` slots of `pair` are overwritten. `least`: see outcome_law.
     """
+    return outcome_law(engine_nodes(pair, slot_count, prompt_token_ids, draft_mode, depth), depth, least)
+
+
+def engine_nodes(
+    pair: ReferencePair, slot_count: int, prompt_token_ids: Sequence[int], draft_mode: DraftMode, depth: int
+) -> Callable[[list[tuple[int, ...]]], list[NodeLaw]]:
+    """Return what evaluates drafted paths of one length behind a prompt: the engine's own p and counts.
+
+    The first `slot_count` slots of `pair` are overwritten, now and in every call.
+    """
     anchor = prompt_token_ids[-1]
     slots = list(range(slot_count))
     for slot in slots:
@@ -91,7 +109,7 @@ def exact_outcome_law(
             nodes += [NodeLaw(_softmax(row), laws[path[-1:]]) for row, path in zip(logits, chunk, strict=True)]
         return nodes
 
-    return outcome_law(evaluate, depth, least)
+    return evaluate
 
 
 def sample_on_bed(

@@ -39,7 +39,7 @@ class LawRequest:
 
 
 def run_law_check(
-    request: LawRequest, progress: Callable[[LawFinding], None], session: RaySession | None = None
+    request: LawRequest, progress: Callable[[LawFinding], object], session: RaySession | None = None
 ) -> list[LawFinding]:
     """Return a finding for every arm and prefix, each reported as it is made. Raises UserError, BedError."""
     findings = []
