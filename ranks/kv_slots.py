@@ -68,7 +68,7 @@ class KvSlots:
 
     def _empty(self, first_position: int) -> SlotState:
         ends = (self._end_token_id, self._end_token_id)
-        return SlotState(first_position, first_position, ends, torch.zeros(self._width))
+        return SlotState(first_position, first_position, ends, torch.zeros(self._width, device=self.rings.device))
 
     def clear(self, slot: int, first_position: int) -> None:
         """Forget a slot; its next token stands at `first_position` and sees nothing before it."""

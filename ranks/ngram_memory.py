@@ -19,13 +19,13 @@ CONTEXT_TOKENS = 3
 class NgramHash:
     """The hash of some memory heads, which lie one after another in one table."""
 
-    def __init__(self, memory: MemoryConfig, heads: range) -> None:
+    def __init__(self, memory: MemoryConfig, heads: range, device: str) -> None:
         # A factor of 0 takes a token that lies before the n-gram out of the hash.
         factors = [
             [0] * (CONTEXT_TOKENS - memory.order_of(head)) + list(reversed(memory.multipliers[head])) for head in heads
         ]
-        self._factors = torch.tensor(factors, dtype=torch.int64).t().unsqueeze(1).contiguous()
-        self._first_rows = torch.arange(len(heads), dtype=torch.int64) * memory.rows_per_head
+        self._factors = torch.tensor(factors, dtype=torch.int64, device=device).t().unsqueeze(1).contiguous()
+        self._first_rows = torch.arange(len(heads), dtype=torch.int64, device=device) * memory.rows_per_head
         self._shift = memory.hash_shift
         self._mask = memory.rows_per_head - 1
 

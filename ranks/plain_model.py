@@ -62,7 +62,7 @@ def _attention(tensors: Tensors, config: ModelConfig, prefix: str, values: Tenso
 
 def _memory(tensors: Tensors, config: ModelConfig, values: Tensor, token_ids: Tensor) -> Tensor:
     contexts = token_contexts(token_ids, config.end_token_id)
-    addresses = NgramHash(config.memory, range(config.memory.head_count)).addresses(contexts.flatten(0, 1))
+    addresses = NgramHash(config.memory, range(config.memory.head_count), "cpu").addresses(contexts.flatten(0, 1))
     found = functional.embedding(addresses, tensors["memory.table"]).view(*token_ids.shape, -1)
     gate = torch.sigmoid(functional.linear(values, tensors["memory.gate"]))
     return functional.linear(found * gate, tensors["memory.output"])

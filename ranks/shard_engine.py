@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -130,17 +131,14 @@ class ShardEngine:
         self._check_batch(slots, len(anchor_token_ids))
         anchors = self._checked_ids(np.asarray(anchor_token_ids, dtype=np.int64))
         hidden = torch.stack([self._slots.states[slot].hidden for slot in slots])
-        base: NDArray[np.float32] = self._drafter.base_logits(hidden, torch.from_numpy(anchors), depth).numpy()
-        return base
+        return self._to_host(self._drafter.base_logits(hidden, self._to_device(anchors), depth))
 
     @torch.inference_mode()
     def draft_logits(self, base_row: NDArray[np.float32], previous_token_ids: Sequence[int]) -> NDArray[np.float32]:
         """Return base fp32 [B, V/2] plus the Markov bias of the previous tokens [B]; local, exact on the grid."""
         previous = self._checked_ids(np.asarray(previous_token_ids, dtype=np.int64))
-        biased: NDArray[np.float32] = self._drafter.biased(
-            torch.from_numpy(np.ascontiguousarray(base_row)), torch.from_numpy(previous)
-        ).numpy()
-        return biased
+        base = self._to_device(np.ascontiguousarray(base_row))
+        return self._to_host(self._drafter.biased(base, self._to_device(previous)))
 
     @torch.inference_mode()
     def verify_forward(self, slots: Sequence[int], token_rows: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -163,8 +161,7 @@ class ShardEngine:
             self._pending[slot] = _Pending(tuple(int(token) for token in rows[place]), mine)
         tiles = hidden.view(-1, TILE_ROWS, hidden.shape[-1])
         logits = self._target.logits(tiles).view(-1, self.shard_size)[: len(rows) * count]
-        result: NDArray[np.float32] = logits.view(len(rows), count, -1).numpy()
-        return result
+        return self._to_host(logits.view(len(rows), count, -1))
 
     def commit(self, slot: int, kept_rows: int) -> None:
         """Keep the first `kept_rows` rows of the slot's last verify (at least the anchor). Raises EngineError."""
@@ -187,8 +184,17 @@ class ShardEngine:
         self._check_slot(slot)
         state = self._slots.states[slot]
         numbers = np.array([state.length, *state.last_tokens], dtype="<i8")
-        digest = hashlib.blake2b(numbers.tobytes() + state.hidden.numpy().tobytes(), digest_size=8).digest()
+        digest = hashlib.blake2b(numbers.tobytes() + state.hidden.cpu().numpy().tobytes(), digest_size=8).digest()
         return int.from_bytes(digest, "little")
+
+    def _to_device(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self._slots.rings.device)
+
+    @staticmethod
+    def _to_host(tensor: Tensor) -> NDArray[np.float32]:
+        """Return a view on the CPU, a copy from elsewhere."""
+        array: NDArray[np.float32] = tensor.cpu().numpy()
+        return array
 
     def _forward(self, slots: Sequence[int], token_rows: NDArray[np.int64]) -> Tensor:
         """Run int64 [B, rows] at the slots' lengths; return hidden fp32 [padded rows, width], rows slot by slot."""
@@ -203,7 +209,7 @@ class ShardEngine:
             RowSpan(slot, state.length, count, state.first_position) for slot, state in zip(slots, states, strict=True)
         ]
         plan = self._attention.plan(spans, self._target.chunks_a_row)
-        hidden = self._target.forward(torch.from_numpy(contexts), self._attention, plan)
+        hidden = self._target.forward(self._to_device(contexts), self._attention, plan)
         return hidden.view(-1, hidden.shape[-1])
 
     def _keep(self, slot: int, token_ids: Sequence[int], hidden: Tensor) -> None:

@@ -81,7 +81,7 @@ class TargetShard:
         self._final_norm = tensors["final_norm"].to(device, torch.float32)
         self._layers = [self._load_layer(tensors, layer, device) for layer in range(config.layer_count)]
         heads = config.shard_memory_heads
-        self._hash = NgramHash(config.memory, range(rank * heads, (rank + 1) * heads))
+        self._hash = NgramHash(config.memory, range(rank * heads, (rank + 1) * heads), device)
         rows = heads * config.memory.rows_per_head
         self._memory_table = tensors["memory.table"][rank * rows : (rank + 1) * rows].to(device, torch.float32)
         self.chunks_a_row = frozenset(layer.projection.shape[1] // config.head_width for layer in self._layers)

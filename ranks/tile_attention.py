@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -119,27 +120,30 @@ class TileAttention:
             keys < (starts + counts)[:, None]
         )
         first_rows = np.cumsum(counts) - counts
-        phases = torch.from_numpy(starts % BLOCK_KEYS)
+        phases = self._on_device(starts % BLOCK_KEYS)
         shape = (len(tiles) * self._heads * TILE_BLOCKS, QUERY_ROWS, BLOCK_KEYS)
         bias = self._bias.index_select(0, phases).view(shape)
         inside = self._inside.index_select(0, phases).view(shape)
         if bool((firsts > bases).any()):
-            early = torch.from_numpy(keys < firsts[:, None]).view(len(tiles), 1, TILE_BLOCKS, 1, BLOCK_KEYS)
+            early = self._on_device(keys < firsts[:, None]).view(len(tiles), 1, TILE_BLOCKS, 1, BLOCK_KEYS)
             spread = (len(tiles), self._heads, TILE_BLOCKS, QUERY_ROWS, BLOCK_KEYS)
             bias.view(spread).masked_fill_(early, float("-inf"))
             inside.view(spread).masked_fill_(early, 0)
         return AttentionPlan(
             tile_count=len(tiles),
             row_count=row_count,
-            write_rows=torch.from_numpy(self._write_rows(spans)),
-            read_rows=torch.from_numpy(self._read_rows(slots, keys, readable)),
+            write_rows=self._on_device(self._write_rows(spans)),
+            read_rows=self._on_device(self._read_rows(slots, keys, readable)),
             query_chunks={
-                chunks: torch.from_numpy(self._query_chunks(first_rows, counts, chunks)) for chunks in chunks_a_row
+                chunks: self._on_device(self._query_chunks(first_rows, counts, chunks)) for chunks in chunks_a_row
             },
-            output_chunks=torch.from_numpy(self._output_chunks(first_rows, counts, row_count)),
+            output_chunks=self._on_device(self._output_chunks(first_rows, counts, row_count)),
             bias=bias,
             inside=inside,
         )
+
+    def _on_device(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
 
     def _write_rows(self, spans: Sequence[RowSpan]) -> NDArray[np.int64]:
         """Return int64 [rows * heads], row after row."""

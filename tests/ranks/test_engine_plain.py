@@ -65,13 +65,13 @@ def test_memory_addresses_follow_only_the_last_tokens() -> None:
     heads = range(memory.head_count)
     contexts = token_contexts(torch.tensor([5, 6, 7, 9, 6, 7]), 0)
     assert contexts.tolist()[0] == [0, 0, 5]
-    addresses = NgramHash(memory, heads).addresses(contexts)
+    addresses = NgramHash(memory, heads, "cpu").addresses(contexts)
     assert int(addresses.min()) >= 0
     assert int(addresses.max()) < memory.head_count * memory.rows_per_head
     two, three = [h for h in heads if memory.order_of(h) == 2], [h for h in heads if memory.order_of(h) == 3]
     assert torch.equal(addresses[2][two], addresses[5][two])
     assert not bool((addresses[2][three] == addresses[5][three]).any())
-    spread = NgramHash(memory, heads).addresses(torch.randint(0, 4096, (4096, 3)))
+    spread = NgramHash(memory, heads, "cpu").addresses(torch.randint(0, 4096, (4096, 3)))
     assert all(len(set(spread[:, head].tolist())) > 2500 for head in heads)
 
 
