@@ -15,15 +15,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
 from ranks.errors import CANNOT_WRITE, UNAVAILABLE, UserError
 from ranks.process_identity import is_alive, process_start_ticks
-from ranks.process_reaper import FOLDER_PREFIX
+from ranks.process_reaper import FOLDER_PREFIX, reap
 
 __all__ = ["RaySession"]
 
@@ -44,7 +45,7 @@ class RaySession:
     def __init__(self, cpus: int = 2, gpus: int = 0, address: str | None = None) -> None:
         """Start a cluster on loopback, or join the one at `address`. Raises UserError when Ray does not come up."""
         self.host = "127.0.0.1"
-        self._address = address
+        self._started = False
         try:
             self._folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir="/tmp")
         except OSError as error:
@@ -61,19 +62,26 @@ class RaySession:
         )
         self._tell(f"folder {self._folder}")
         os.environ.update(_ENVIRONMENT)
-        if address is None:
-            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         try:
-            self._join(address) if address is not None else self._init_ray(cpus, gpus)
+            self._join(address) if address is not None else self._start_private(cpus, gpus)
+        except KeyboardInterrupt:
+            self.stop()
+            raise
         except (RuntimeError, OSError, ValueError) as error:
             self.stop()
             place = f"at {address}" if address is not None else "on this machine"
             raise UserError(f"Ray did not start {place}: {str(error).splitlines()[0]}", UNAVAILABLE) from error
+        self._started = True
         self.watch_children()
 
-    def _init_ray(self, cpus: int, gpus: int) -> None:
+    def _start_private(self, cpus: int, gpus: int) -> None:
         import ray
 
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        # Ray reads these variables once, when it is imported, and somebody may have imported it before us.
+        raylet: Any = import_module("ray._raylet")
+        raylet.Config.initialize("")
+        raylet.AuthenticationTokenLoader.instance().reset_cache()
         ray.init(
             address="local",
             num_cpus=cpus,
@@ -93,9 +101,15 @@ class RaySession:
         self.host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
     def watch_children(self) -> None:
-        """Tell the reaper of every process that now descends from this one."""
-        for child in psutil.Process().children(recursive=True):
-            self.watch(child.pid)
+        """Tell the reaper of every process of this session: children that name its folder, and their descendants."""
+        for child in psutil.Process().children():
+            try:
+                ours = any(self._folder in word for word in child.cmdline())
+                family = [child, *child.children(recursive=True)] if ours else []
+            except (psutil.NoSuchProcess, psutil.ZombieProcess):
+                continue
+            for process in family:
+                self.watch(process.pid)
 
     def watch(self, pid: int) -> None:
         """Tell the reaper of one process; unknown or ended ones are left out."""
@@ -109,12 +123,13 @@ class RaySession:
         """Stop the cluster and return pids that were still alive after the wait (then killed); usually none."""
         import ray
 
-        if ray.is_initialized():
-            self.watch_children()
+        self.watch_children()
+        # A start that failed because another session runs in this process must not end that one.
+        if self._started:
             ray.shutdown()
-        survivors = self._await_end()
-        for pid in survivors:
-            psutil.Process(pid).kill()
+        survivors = self._await_end(_END_WAIT_S if self._started else 0.0)
+        self._started = False
+        reap({pid: self._watched[pid] for pid in survivors}, "")
         self._tell("done")
         if self._reaper.stdin is not None:
             self._reaper.stdin.close()
@@ -122,14 +137,13 @@ class RaySession:
         shutil.rmtree(self._folder, ignore_errors=True)
         return survivors
 
-    def _await_end(self) -> list[int]:
-        deadline = time.monotonic() + _END_WAIT_S
-        alive = list(self._watched)
-        while alive and time.monotonic() < deadline:
-            alive = [pid for pid in alive if is_alive(pid, self._watched[pid])]
-            if alive:
-                time.sleep(0.02)
-        return alive
+    def _await_end(self, seconds: float) -> list[int]:
+        deadline = time.monotonic() + seconds
+        while True:
+            alive = [pid for pid, start_ticks in self._watched.items() if is_alive(pid, start_ticks)]
+            if not alive or time.monotonic() >= deadline:
+                return alive
+            time.sleep(0.02)
 
     def _tell(self, line: str) -> None:
         # A reaper that is gone can only matter when we die; stopping in order still ends everything ourselves.
