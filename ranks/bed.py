@@ -93,6 +93,7 @@ class Bed:
         self._deadlines: list[tuple[int, CommitDeadline]] = []
         self._on_release: Callable[[ReleaseEvent], None] | None = None
         self._epochs_without_commit = 0
+        self._watchdog_ns: int | None = None
         self._open_epoch()
 
     # -- what users call -----------------------------------------------------------------------------------
@@ -218,6 +219,8 @@ class Bed:
 
     def _fire_deadlines(self) -> None:
         now = time.monotonic_ns()
+        if self._watchdog_ns is not None and now >= self._watchdog_ns and self.core.busy:
+            raise BedError(f"watchdog: no deadline ended a command within {self._pair.ladder.watchdog_timeout_ms} ms")
         due = [event for moment, event in self._deadlines if moment <= now]
         self._deadlines = [(moment, event) for moment, event in self._deadlines if moment > now]
         for event in due:
@@ -238,6 +241,7 @@ class Bed:
             allowance = effect.prefill_tokens * _PREFILL_ALLOWANCE_NS
             moment = now + self._pair.ladder.commit_timeout_ms * 1_000_000 + allowance
             self._deadlines = [(moment, CommitDeadline(effect.key))]
+            self._watchdog_ns = moment + self._pair.ladder.watchdog_timeout_ms * 1_000_000
         elif isinstance(effect, Released):
             self._epochs_without_commit = 0
             event = self._trackers[effect.request.request].take_release(effect, now)

@@ -37,7 +37,7 @@ class CommitLog:
         """Start empty."""
         self.verdicts: list[RoundVerdict] = []
         self.tokens: list[CommittedToken] = []
-        self._places: dict[tuple[int, int], int] = {}
+        self._places: dict[int, dict[int, int]] = {}
 
     def record_verdict(self, verdict: RoundVerdict) -> None:
         """Append a verdict; it may be relayed only after this returns."""
@@ -45,10 +45,10 @@ class CommitLog:
 
     def release(self, token: CommittedToken) -> bool:
         """Append a token unless it is already there; return whether it is new. Raises CommitConflict."""
-        place = (token.request, token.position)
-        known = self._places.get(place)
+        places = self._places.setdefault(token.request, {})
+        known = places.get(token.position)
         if known is None:
-            self._places[place] = token.token_id
+            places[token.position] = token.token_id
             self.tokens.append(token)
             return True
         if known != token.token_id:
@@ -59,4 +59,4 @@ class CommitLog:
 
     def forget_request(self, request: int) -> None:
         """Close a request's places so that the same registered request can be run again from its prompt."""
-        self._places = {place: token for place, token in self._places.items() if place[0] != request}
+        self._places.pop(request, None)

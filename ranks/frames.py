@@ -88,6 +88,13 @@ class Header:
     binding: int
     abi: int = ABI_VERSION
 
+    @classmethod
+    def outside_rounds(
+        cls, kind: Kind, source: int, incarnation: int, *, epoch: int = 0, law: int = 0, sequence: int = 0
+    ) -> Header:
+        """Return a header that speaks of no round, slot or request: a hello or a control message."""
+        return cls(kind, source, law, incarnation, epoch, 0, 0, 0, 0, 0, True, 0, sequence, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:

@@ -98,22 +98,7 @@ class ControlLink:
     def send(self, message: ControlMessage) -> None:
         """Send one message. Raises LinkClosed."""
         self._sequence += 1
-        header = Header(
-            kind=Kind.CONTROL,
-            source=self._source,
-            law=0,
-            incarnation=self._incarnation,
-            epoch=0,
-            attempt=0,
-            slot=0,
-            round_number=0,
-            generation=0,
-            depth=0,
-            usable=True,
-            request=0,
-            sequence=self._sequence,
-            binding=0,
-        )
+        header = Header.outside_rounds(Kind.CONTROL, self._source, self._incarnation, sequence=self._sequence)
         self.framed.send([(header, encode_message(message))])
 
     def receive(self) -> list[ControlMessage]:

@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import Store
 
 from ranks.binding import law_number
 from ranks.draw_depth import law_id_of
-from ranks.frames import ABI_MARKER, ABI_VERSION, Frame, Header, Kind
+from ranks.frames import ABI_MARKER, Frame, Header, Kind
 from ranks.link import FramedSocket, FrameFilter, LinkClosed, connect, listening_socket
 from ranks.rank_settings import RankSettings
 
@@ -109,22 +109,8 @@ def _accept(listener: socket.socket, timeout_ms: int) -> socket.socket:
 
 
 def _exchange_identity(framed: FramedSocket, identity: PeerIdentity, timeout_ms: int) -> None:
-    header = Header(
-        kind=Kind.HELLO,
-        source=identity.rank,
-        law=law_number(identity.law_id),
-        incarnation=identity.incarnation,
-        epoch=identity.epoch,
-        attempt=0,
-        slot=0,
-        round_number=0,
-        generation=0,
-        depth=0,
-        usable=True,
-        request=0,
-        sequence=0,
-        binding=0,
-        abi=ABI_VERSION,
+    header = Header.outside_rounds(
+        Kind.HELLO, identity.rank, identity.incarnation, epoch=identity.epoch, law=law_number(identity.law_id)
     )
     framed.send([(header, identity.model_dump_json().encode())])
     if not framed.readable(timeout_ms):

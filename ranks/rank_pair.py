@@ -34,6 +34,8 @@ __all__ = ["RankPair"]
 
 _DRIVER = 2
 _STOP_WAIT_S = 10.0
+# A rank connects when it is loaded and greets at once; a stranger that says nothing must not hold up the ranks.
+_HELLO_WAIT_MS = 10_000
 
 
 class RankPair:
@@ -215,7 +217,7 @@ class RankPair:
         """Return the rank behind a connection, or close it when it is none of ours."""
         link = ControlLink(FramedSocket(connected), _DRIVER, 0)
         try:
-            messages = link.receive() if link.framed.readable(self.ladder.ray_get_timeout_ms) else []
+            messages = link.receive() if link.framed.readable(_HELLO_WAIT_MS) else []
         except LinkClosed:
             messages = []
         if len(messages) == 1 and isinstance(messages[0], Hello):

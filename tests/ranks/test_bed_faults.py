@@ -22,8 +22,8 @@ from tests.ranks.real_requests import spec
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 QUICK = TimeoutLadder(
-    vote_timeout_ms=500,
-    commit_timeout_ms=2000,
+    vote_timeout_ms=1500,
+    commit_timeout_ms=5000,
     group_timeout_ms=20000,
     ray_get_timeout_ms=60000,
     watchdog_timeout_ms=90000,
