@@ -36,7 +36,7 @@ from ranks.driver_events import (
     SendBoth,
     VerdictProposed,
 )
-from ranks.errors import UNAVAILABLE, UserError
+from ranks.errors import BAD_DATA, UNAVAILABLE, UserError
 from ranks.link import LinkClosed
 from ranks.rank_pair import RankPair
 from ranks.ray_session import RaySession
@@ -132,15 +132,14 @@ class Bed:
         """Serve requests to their end, up to four at a time, and return their results in the order given.
 
         `draft_mode` PLAIN decodes one token a round without drafts; None means the bed's own mode.
-        Raises BedError when the ranks cannot be brought back, ValueError for a request without a prompt.
+        Raises BedError when the ranks cannot be brought back, UserError for a request that cannot fit.
         """
         plain = draft_mode is DraftMode.PLAIN
         mode, depth = (DraftMode.PLAIN, 0) if plain else (self._pair.draft_mode, self._pair.depth)
         self._on_release = on_release
         trackers = []
         for spec in specs:
-            if not spec.prompt_token_ids:
-                raise ValueError(f"request {spec.request_id} has an empty prompt; at least one token is needed")
+            self._check_room(spec, depth)
             request = ActiveRequest.from_spec(spec, mode, depth)
             request.held_prefix = request.prefix_digest if request.prefix_digest in self._primed else None
             self.core.log.forget_request(request.request)
@@ -152,6 +151,16 @@ class Bed:
         for tracker in trackers:
             del self._trackers[tracker.request.request]
         return [tracker.result() for tracker in trackers]
+
+    def _check_room(self, spec: RequestSpec, depth: int) -> None:
+        """Refuse what would reach the last position on the way: both ranks would have to stop in mid-round."""
+        wanted = len(spec.prompt_token_ids) + spec.max_new_tokens + depth
+        if not spec.prompt_token_ids or wanted > self._pair.max_position:
+            raise UserError(
+                f"request {spec.request_id} has {len(spec.prompt_token_ids)} prompt tokens, {spec.max_new_tokens} new "
+                f"ones and depth {depth}: needs at least one prompt token and at most {self._pair.max_position} in all",
+                BAD_DATA,
+            )
 
     def process_identities(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return (pid, start ticks) of both ranks."""

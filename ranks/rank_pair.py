@@ -65,9 +65,11 @@ class RankPair:
         self._link_faults = link_faults
         self._backend = backend if backend is not None else self._profile.backend
         try:
-            self._weights_digest = load_weights(self._weights_path).weights_digest
+            weights = load_weights(self._weights_path)
         except WeightsError as error:
             raise UserError(str(error), BAD_DATA) from error
+        self._weights_digest = weights.weights_digest
+        self.max_position = weights.config.max_position
         try:
             self._listener = listening_socket(session.host, control_port, 2)
         except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from ranks.bed import Bed, BedError
 from ranks.driver_core import DriverCore, DriverPhase, DriverPolicy
 from ranks.driver_events import CommitDeadline, DriverEffect, DriverEvent
+from ranks.errors import UserError
 from ranks.frames import FrameDecoder
 from ranks.link import ControlLink, FramedSocket
 from ranks.records import DraftMode, StopReceipt
@@ -26,7 +28,7 @@ IMPATIENT = TimeoutLadder(
 class SilentPair:
     """Two links whose far ends only listen, or say that an epoch is ready and nothing more."""
 
-    draft_mode, depth, ladder = DraftMode.SAMPLED, 5, IMPATIENT
+    draft_mode, depth, ladder, max_position = DraftMode.SAMPLED, 5, IMPATIENT, 40
 
     def __init__(self, ready: bool) -> None:
         pairs = [socket.socketpair(socket.AF_UNIX) for _ in range(2)]
@@ -102,6 +104,19 @@ def test_ranks_that_get_ready_and_then_say_nothing_end_in_a_sentence(made: list[
     assert bed.core.phase is DriverPhase.IDLE
     with pytest.raises(BedError, match="epochs ended without a committed round"):
         bed.run([request("a")])
+
+
+@pytest.mark.parametrize(("prompt", "count"), [((1,) * 30, 10), ((), 4)])
+def test_a_request_that_would_reach_the_last_position_is_refused_before_a_rank_sees_it(
+    made: list[SilentPair], prompt: tuple[int, ...], count: int
+) -> None:
+    pair = SilentPair(ready=True)
+    made.append(pair)
+    bed = start(pair)
+    spec = replace(request("a"), prompt_token_ids=prompt, max_new_tokens=count)
+    with pytest.raises(UserError, match="needs at least one prompt token and at most 40 in all"):
+        bed.run([spec])
+    assert not bed.core.busy
 
 
 class DeafCore(DriverCore):
