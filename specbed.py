@@ -65,15 +65,19 @@ class ResultConsole(Console):
 
 
 class ProgressView:
-    """Shows where a window stands on stderr: one live line on a terminal, a line a milestone elsewhere."""
+    """Shows where a window stands on stderr: a live panel on a terminal, a line a milestone elsewhere."""
 
     def __init__(self) -> None:
+        from window.live_view import LiveView, PlainLines
+
         self._console = Console(stderr=True, highlight=False)
-        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
-        self._previous: ProgressEvent | None = None
+        self._panel, self._plain = LiveView(), PlainLines()
+        self._live = Live(
+            console=self._console, get_renderable=self._panel.render, refresh_per_second=8, transient=True
+        )
 
     def __enter__(self) -> ProgressView:
-        """Begin to show; an empty live line must not clutter a log."""
+        """Begin to show; an empty live panel must not clutter a log."""
         if self._console.is_terminal:
             self._live.start()
         return self
@@ -84,14 +88,10 @@ class ProgressView:
 
     def show(self, event: ProgressEvent) -> None:
         """Show one event."""
-        from window.terminal_view import is_milestone, progress_text
-
-        text = Text(progress_text(event), no_wrap=True, overflow="ellipsis")
-        if self._console.is_terminal:
-            self._live.update(text)
-        if is_milestone(event, self._previous) and (event.outcome or not self._console.is_terminal):
-            self._console.print(text, soft_wrap=not self._console.is_terminal)
-        self._previous = event
+        self._panel.take(event)
+        line = self._plain.line(event)
+        if line is not None and not self._console.is_terminal:
+            self._console.print(Text(line), soft_wrap=True)
 
 
 app: Final = typer.Typer(
@@ -176,14 +176,16 @@ def rehearse(
     """Run one reduced A/B window on the embedded model, from registration to report."""
     from window.rehearsal_inputs import RehearsalOptions
     from window.rehearse import rehearse as rehearse_window
-    from window.terminal_view import closing_lines, result_data, rule_table
+    from window.summary import result_data, summary_lines, summary_table
 
     options = RehearsalOptions(out_folder=out, profile=profile, seed=seed, run_budget_ns=_nanoseconds(run_seconds))
     if weights is not None:
         options = replace(options, weights_path=weights)
     with ProgressView() as view:
         result = rehearse_window(options, view.show)
-    lines: list[RenderableType] = [rule_table(result.decision), *closing_lines(result)]
+    table = summary_table(result.sealed, result.decision)
+    lines: list[RenderableType] = [table, *summary_lines(result.sealed, result.decision)]
+    lines += [f"Exit code: {int(result.exit_code)} ({result.exit_code.name})", f"Report: {result.report_path}"]
     return Outcome(lines, result_data(result), json_file, int(result.exit_code))
 
 

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from window.bundle_reader import SealedWindow
 from window.decision import Decision, Verdict
+from window.rehearse import RehearsalResult
 from window.report_view import cell_table, disposition_rows, key_numbers, open_points
 from window.rule_result import RuleOutcome
 
-__all__ = ["summary_data", "summary_lines", "summary_table"]
+__all__ = ["result_data", "summary_data", "summary_lines", "summary_table"]
 
 _COLOURS = {
     Verdict.CANDIDATE: "green",
@@ -26,8 +28,8 @@ _COLOURS = {
 
 
 def summary_table(sealed: SealedWindow, decision: Decision) -> Table:
-    """Return the verdict, the key numbers and the cells as one table."""
-    table = Table(title=_title(decision), caption=decision.headline, title_justify="left", caption_justify="left")
+    """Return the six cells as one table that fits a terminal of 80 columns."""
+    table = Table(title=_title(decision), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name in ("cell", "A tok/s", "B tok/s", "change", "p95 B/A", "TTFT B/A", "runs"):
         table.add_column(name, justify="left" if name == "cell" else "right", no_wrap=True)
     rates = {(row[0], row[1]): row[3] for row in cell_table(sealed).rows}
@@ -43,18 +45,12 @@ def summary_table(sealed: SealedWindow, decision: Decision) -> Table:
             _outcome(decision, f"guard/ttft/{source_id}"),
             f"{sum(word != 'no record' for word in runs[source_id])}/{len(runs[source_id])}",
         )
-    table.add_section()
-    for name, value, _ in key_numbers(sealed, decision):
-        table.add_row(name, "", "", Text(value, style="bold"), "", "", "")
     return table
 
 
 def _title(decision: Decision) -> Text:
     """Return verdict and stamp."""
-    text = Text()
-    text.append(decision.verdict.value.replace("_", "-"), style=f"bold {_COLOURS[decision.verdict]}")
-    text.append(f"   {decision.stamp}")
-    return text
+    return Text(decision.verdict.value.replace("_", "-"), style=f"bold {_COLOURS[decision.verdict]}")
 
 
 def _outcome(decision: Decision, name: str) -> Text:
@@ -71,11 +67,25 @@ def _outcome(decision: Decision, name: str) -> Text:
 
 
 def summary_lines(sealed: SealedWindow, decision: Decision) -> list[str]:
-    """Return the same in plain lines, for pipes and logs."""
+    """Return verdict, stamp, key numbers and every rule that did not hold, in plain lines."""
     lines = [f"{decision.verdict.value}: {decision.headline}", decision.stamp]
     lines += [f"{name}: {value} ({remark})" for name, value, remark in key_numbers(sealed, decision)]
-    lines += [f"{rule.outcome.value} {rule.rule}: {rule.reason}" for rule in open_points(decision)]
+    for rule in open_points(decision):
+        measured = f" ({rule.operands[0].name} {rule.operands[0].value}, {rule.threshold})" if rule.operands else ""
+        lines.append(f"{rule.outcome.value} {rule.rule}: {rule.reason}{measured}")
     return lines
+
+
+def result_data(result: RehearsalResult) -> dict[str, Any]:
+    """Return how a rehearsal ended as data: outcome, places, the whole decision, dispositions and cells."""
+    return {
+        "exit_code": int(result.exit_code),
+        "exit_name": result.exit_code.name,
+        "interrupted": result.interrupted,
+        "folder": str(result.folder),
+        "report": str(result.report_path),
+        **summary_data(result.sealed, result.decision),
+    }
 
 
 def summary_data(sealed: SealedWindow, decision: Decision) -> dict[str, Any]:

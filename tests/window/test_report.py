@@ -14,7 +14,8 @@ from tests.window.scripted_engine import Rehearsal, rehearse_scripted
 from window.live_view import LiveView, PlainLines, clock_text
 from window.progress import ProgressEvent
 from window.report import render_report
-from window.summary import summary_data, summary_lines, summary_table
+from window.rule_result import RuleOutcome
+from window.summary import result_data, summary_data, summary_lines, summary_table
 
 
 @pytest.fixture(scope="module")
@@ -135,9 +136,24 @@ def test_the_table_the_lines_and_the_data_say_the_same_verdict(name: str, window
     result = windows[name].result
     word = result.decision.verdict.value
     assert word in printed(summary_table(result.sealed, result.decision))
+    assert "…" not in printed(summary_table(result.sealed, result.decision), width=80), "cut at 80 columns"
     assert summary_lines(result.sealed, result.decision)[0].startswith(word)
     data = summary_data(result.sealed, result.decision)
     assert (data["verdict"], data["promotable"], len(data["dispositions"])) == (word, False, 24)
+    told = result_data(result)
+    assert (told["exit_code"], told["report"]) == (int(result.exit_code), str(result.report_path))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_rule_that_did_not_hold_has_its_line_with_operand_and_threshold(
+    name: str, windows: dict[str, Rehearsal]
+) -> None:
+    result = windows[name].result
+    lines = summary_lines(result.sealed, result.decision)
+    for rule in result.decision.rules:
+        if rule.outcome in (RuleOutcome.FIRED, RuleOutcome.UNKNOWN):
+            (line,) = [line for line in lines if line.startswith(f"{rule.outcome.value} {rule.rule}:")]
+            assert not rule.operands or (rule.threshold in line and rule.operands[0].value in line)
 
 
 def event(**changes: object) -> ProgressEvent:
