@@ -70,8 +70,8 @@ class ProgressView:
     def __init__(self) -> None:
         from window.live_view import LiveView, PlainLines
 
-        self._console = Console(stderr=True, highlight=False)
-        self._panel, self._plain = LiveView(), PlainLines()
+        self._console = ResultConsole(stderr=True, highlight=False)
+        self._panel, self._plain, self._unread = LiveView(), PlainLines(), False
         self._live = Live(
             console=self._console, get_renderable=self._panel.render, refresh_per_second=8, transient=True
         )
@@ -87,11 +87,15 @@ class ProgressView:
         self._live.stop()
 
     def show(self, event: ProgressEvent) -> None:
-        """Show one event."""
+        """Show one event; a reader that has gone ends the view and nothing else."""
         self._panel.take(event)
         line = self._plain.line(event)
-        if line is not None and not self._console.is_terminal:
+        if line is None or self._console.is_terminal or self._unread:
+            return
+        try:
             self._console.print(Text(line), soft_wrap=True)
+        except OSError:
+            self._unread = True
 
 
 app: Final = typer.Typer(
@@ -230,7 +234,7 @@ def _nanoseconds(run_seconds: float) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` defaults to the process's own."""
     invocation = Invocation()
-    earlier_handler = signal.signal(signal.SIGTERM, _stop_like_ctrl_c)
+    earlier_handlers = {name: signal.signal(name, _stop_like_ctrl_c) for name in _stop_signals()}
     try:
         words = sys.argv[1:] if arguments is None else list(arguments)
         return _finish(app(args=words, prog_name="specbed", standalone_mode=False, obj=invocation))
@@ -246,7 +250,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         detail = " ".join(f"{type(error).__name__}: {error}".split())
         return _fail(f"internal error, {detail} (specbed --debug ... shows where).", INTERNAL)
     finally:
-        signal.signal(signal.SIGTERM, earlier_handler)
+        for name, handler in earlier_handlers.items():
+            signal.signal(name, handler)
 
 
 def _finish(result: Outcome | int | None) -> int:
@@ -284,6 +289,12 @@ def _ended(sentence: str) -> str:
 def _help_hint(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
     return f"Try: {context.command_path if context is not None else 'specbed'} --help"
+
+
+def _stop_signals() -> tuple[signal.Signals, ...]:
+    """Return what stops a command besides Ctrl-C; a run under nohup keeps ignoring its terminal's end."""
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return (signal.SIGTERM,) if ignored else (signal.SIGTERM, signal.SIGHUP)
 
 
 def _stop_like_ctrl_c(signal_number: int, frame: FrameType | None) -> None:

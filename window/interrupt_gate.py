@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM reach the window only where it can be stopped; everywhere else they wait.
+"""Ctrl-C, SIGTERM and a closed terminal reach the window only where it can be stopped; everywhere else they wait.
 
 Sealing and restoring are not interruptible: a signal there is remembered and raised at the next open place.
 Must never swallow a signal for good. Source: DESIGN section 7, "Ctrl-C leaves nothing running".
@@ -15,11 +15,11 @@ from typing import Any
 
 __all__ = ["InterruptGate"]
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class InterruptGate:
-    """Holds both signals while a window runs; use as a context manager in the main thread."""
+    """Holds the signals while a window runs; use as a context manager in the main thread."""
 
     def __init__(self) -> None:
         """Nothing is held before `held`."""
@@ -32,7 +32,9 @@ class InterruptGate:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        earlier: dict[signal.Signals, Any] = {name: signal.signal(name, self._on_signal) for name in SIGNALS}
+        # What is ignored (a run under nohup) stays ignored.
+        heeded = [name for name in SIGNALS if signal.getsignal(name) != signal.SIG_IGN]
+        earlier: dict[signal.Signals, Any] = {name: signal.signal(name, self._on_signal) for name in heeded}
         try:
             yield
         finally:

@@ -369,7 +369,8 @@ def copy_of(window: Rehearsal, folder: Path) -> Path:
     return copied
 
 
-def test_a_signal_in_a_closed_place_waits_for_the_next_open_one() -> None:
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_a_closed_place_waits_for_the_next_open_one(second: signal.Signals) -> None:
     gate = InterruptGate()
     with gate.held():
         signal.raise_signal(signal.SIGINT)
@@ -377,5 +378,5 @@ def test_a_signal_in_a_closed_place_waits_for_the_next_open_one() -> None:
         with pytest.raises(KeyboardInterrupt), gate.interruptible():
             raise AssertionError("nothing may run once a signal waits")
         with pytest.raises(KeyboardInterrupt), gate.interruptible():
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(second)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
