@@ -60,18 +60,18 @@ def reason_of(number: int) -> DepthReason:
 def spec_depth(own: Sequence[DepthVote], peer: Sequence[DepthVote] | None) -> tuple[int, DepthReason]:
     """Return (k, reason) from both ranks' votes for one request; `peer` None means that no vote came.
 
-    The reason is NONE exactly when every depth is usable.
+    The first fault in order of depth decides: what stands behind it may only follow from it, as a binding does that
+    is wrong because the ranks already drafted different tokens. The reason is NONE exactly when every depth is usable.
     """
     if peer is None:
         return 0, DepthReason.VOTE_MISSING
-    for vote in (*own, *peer):
-        if not vote.usable and reason_of(vote.reason) in FRAME_FAULTS:
-            return 0, reason_of(vote.reason)
     for depth, (mine, theirs) in enumerate(zip(own, peer, strict=True)):
-        if not mine.usable:
-            return depth, reason_of(mine.reason)
-        if not theirs.usable:
-            return depth, reason_of(theirs.reason)
+        faults = [reason_of(vote.reason) for vote in (mine, theirs) if not vote.usable]
+        for fault in faults:
+            if fault in FRAME_FAULTS:
+                return 0, fault
+        if faults:
+            return depth, faults[0]
         if mine.digest != theirs.digest:
             return depth, DepthReason.RANKS_DISAGREE
     return len(own), DepthReason.NONE

@@ -72,7 +72,7 @@ from ranks.round_verification import RoundVerification
 from ranks.verdict import DepthReason
 from selector.acceptance import ProofOfFailure
 from selector.draft_law import ShardCandidates, counts_digest, shard_candidates_rows
-from tests.ranks.toy_model import DRAFTER, HALF, TARGET, Logits
+from tests.ranks.toy_model import DRAFTER, HALF, TARGET, VOCABULARY, Logits
 
 NO_TIMES = RankTimes(0, 0, 0, 0, 0, 0, 0)
 
@@ -274,6 +274,7 @@ class LinkedCores:
                 )
             )
         elif isinstance(effect, RunForward):
+            assert all(0 <= token < VOCABULARY for row in effect.token_rows for token in row), "no valid id in a row"
             side.token_rows = effect.token_rows
             return ForwardDone()
         elif isinstance(effect, ProposeVerdict):
