@@ -71,8 +71,7 @@ class Bundle:
         folder = out_folder / f"window-{window_id[:16]}"
         draft = out_folder / f".window-{window_id[:16]}.draft"
         try:
-            out_folder.mkdir(parents=True, exist_ok=True)
-            free = shutil.disk_usage(out_folder).free
+            free = shutil.disk_usage(_nearest_folder(out_folder)).free
             if free < NEEDED_BYTES:
                 raise WindowError(
                     f"{out_folder} has {free >> 20} MiB free, a window needs {NEEDED_BYTES >> 20} MiB; free some space "
@@ -84,6 +83,7 @@ class Bundle:
                     f"{folder} exists already; one registration has one window, so register a new one",
                     ExitCode.CANNOT_WRITE,
                 )
+            out_folder.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir()
             made = cls(draft)
@@ -133,3 +133,8 @@ class Bundle:
             **extra,
         }
         return self.write(SEAL_FILE, canonical_json(sealed) + b"\n")
+
+
+def _nearest_folder(path: Path) -> Path:
+    """Return the path itself or the nearest folder above it that exists, so that a refusal leaves nothing behind."""
+    return next(place for place in (path, *path.absolute().parents) if place.exists())

@@ -12,9 +12,10 @@ import os
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, BinaryIO, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, JsonValue
 
@@ -64,7 +65,8 @@ class Journal:
         """Open or create, lock, and continue the chain. Raises WindowError when locked, unwritable or broken."""
         self.path = path
         try:
-            self._file: BinaryIO = path.open("ab")
+            # Unbuffered: what a full disk refused must not be tried again, and fail again, when the file is closed.
+            self._file: FileIO = path.open("ab", buffering=0)
         except OSError as error:
             raise WindowError(
                 f"the journal {path} cannot be written: {error.strerror}", ExitCode.CANNOT_WRITE
@@ -135,8 +137,9 @@ class Journal:
     def _write(self, data: bytes) -> None:
         """Write and force to the disk."""
         try:
-            self._file.write(data)
-            self._file.flush()
+            left = memoryview(data)
+            while left:
+                left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
         except OSError as error:
             raise WindowError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,22 @@ def test_an_unwritable_place_is_one_sentence(tmp_path: Path) -> None:
 def test_a_float_never_gets_into_the_journal(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal, pytest.raises(ValueError, match="floating point"):
         journal.append("note", {"seconds": 0.5})
+
+
+def test_a_disk_that_takes_no_more_is_one_sentence_and_closing_the_journal_raises_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Journal(path) as journal:
+        journal.append("note", {"n": 1})
+        written = path.stat().st_size
+        # The kernel refuses every byte behind this size, half way through the record.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (written + 40, hard))
+        try:
+            with pytest.raises(WindowError, match="cannot be written") as caught:
+                journal.append("note", {"n": 2})
+            journal.close()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.exit_code is ExitCode.CANNOT_WRITE
+    reading = read_journal(path.read_bytes(), "journal")
+    assert (len(reading.lines), reading.torn_bytes) == (1, 40)
