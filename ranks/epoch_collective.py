@@ -11,6 +11,7 @@ from torch._C._distributed_c10d import Store
 
 from ranks.collective import Collective
 from ranks.group_collective import GroupCollective
+from ranks.rendezvous import Superseded
 from ranks.socket_collective import SocketCollective
 
 __all__ = ["EpochCollective", "make_collective"]
@@ -19,8 +20,8 @@ __all__ = ["EpochCollective", "make_collective"]
 class EpochCollective(Collective, Protocol):
     """A two-rank collective with a life of one epoch at a time."""
 
-    def rebind(self, store: Store, prefix: str, host: str, timeout_ms: int) -> None:
-        """Meet the peer of a new epoch. Raises CollectiveError."""
+    def rebind(self, store: Store, prefix: str, host: str, timeout_ms: int, superseded: Superseded) -> None:
+        """Meet the peer of a new epoch, or give up when `superseded` says so. Raises CollectiveError."""
         ...
 
     def release(self) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch._C import _distributed_c10d as c10d
 
 from ranks.collective import CollectiveError
+from ranks.rendezvous import Superseded
 
 __all__ = ["GroupCollective"]
 
@@ -29,8 +30,12 @@ class GroupCollective:
         self._backend = backend
         self._group: Any = None
 
-    def rebind(self, store: c10d.Store, prefix: str, host: str, timeout_ms: int) -> None:
-        """Join the group of a new epoch; blocks until the peer joins. Raises CollectiveError."""
+    def rebind(self, store: c10d.Store, prefix: str, host: str, timeout_ms: int, superseded: Superseded) -> None:
+        """Join the group of a new epoch; blocks until the peer joins, whatever `superseded` says.
+
+        Raises CollectiveError.
+        """
+        del superseded  # gloo and NCCL cannot be called back from their own rendezvous
         self.release()
         prefixed = c10d.PrefixStore(prefix, store)
         try:

@@ -6,8 +6,6 @@ both values named. Must never let a link carry a round before that. Source: DESI
 
 from __future__ import annotations
 
-import socket
-from datetime import timedelta
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -16,8 +14,9 @@ from torch._C._distributed_c10d import Store
 from ranks.binding import law_number
 from ranks.draw_depth import law_id_of
 from ranks.frames import ABI_MARKER, Frame, Header, Kind
-from ranks.link import FramedSocket, FrameFilter, LinkClosed, connect, listening_socket
+from ranks.link import FramedSocket, FrameFilter, LinkClosed
 from ranks.rank_settings import RankSettings
+from ranks.rendezvous import Superseded, meet
 
 __all__ = ["HandshakeRefused", "PeerIdentity", "open_peer_link"]
 
@@ -76,21 +75,13 @@ def open_peer_link(
     own_host: str,
     timeout_ms: int,
     link_filter: FrameFilter | None,
+    superseded: Superseded,
 ) -> FramedSocket:
     """Return the peer link after a handshake that both ranks passed.
 
-    Rank 0 listens on `own_host` and leaves its address in the store under `prefix`.
-    Raises HandshakeRefused, LinkClosed.
+    Raises HandshakeRefused, LinkClosed (also when `superseded` says that the epoch is over).
     """
-    key = f"{prefix}/peer"
-    if identity.rank == 0:
-        with listening_socket(own_host, 0, 1) as listener:
-            store.set(key, f"{own_host}:{listener.getsockname()[1]}")
-            connected = _accept(listener, timeout_ms)
-    else:
-        store.wait([key], timedelta(milliseconds=timeout_ms))
-        host, port = store.get(key).decode().rsplit(":", 1)
-        connected = connect(host, int(port), timeout_ms)
+    connected = meet(identity.rank, store, f"{prefix}/peer", own_host, timeout_ms, superseded)
     framed = FramedSocket(connected, link_filter)
     try:
         _exchange_identity(framed, identity, timeout_ms)
@@ -98,14 +89,6 @@ def open_peer_link(
         framed.close()
         raise
     return framed
-
-
-def _accept(listener: socket.socket, timeout_ms: int) -> socket.socket:
-    listener.settimeout(timeout_ms / 1000)
-    try:
-        return listener.accept()[0]
-    except OSError as error:
-        raise LinkClosed(f"the peer did not connect within {timeout_ms} ms") from error
 
 
 def _exchange_identity(framed: FramedSocket, identity: PeerIdentity, timeout_ms: int) -> None:

@@ -124,7 +124,10 @@ class RankHost:
             self._feed(deadline)
 
     def _read_control(self) -> None:
-        for message in self._control.receive():
+        messages = self._control.receive()
+        epochs = [index for index, message in enumerate(messages) if isinstance(message, BeginEpoch)]
+        # What was said before the newest epoch is void, and must not be waited for.
+        for message in messages[epochs[-1] if epochs else 0 :]:
             self._obey(message)
 
     def _read_peer(self, peer: FramedSocket) -> None:
@@ -197,10 +200,16 @@ class RankHost:
             own_host = self._control.framed.socket.getsockname()[0]
             identity = PeerIdentity.of(settings, message.epoch, message.incarnations[settings.rank])
             framed = open_peer_link(
-                identity, store, message.store_prefix, own_host, ladder.group_timeout_ms, self._link_filter
+                identity,
+                store,
+                message.store_prefix,
+                own_host,
+                ladder.group_timeout_ms,
+                self._link_filter,
+                self._has_news,
             )
             self._executor.peer = framed
-            self._collective.rebind(store, message.store_prefix, own_host, ladder.group_timeout_ms)
+            self._collective.rebind(store, message.store_prefix, own_host, ladder.group_timeout_ms, self._has_news)
         except HandshakeRefused as error:
             self._report(message.epoch, "handshake_refused", str(error))
             return
@@ -210,6 +219,10 @@ class RankHost:
         own, peer = message.incarnations[settings.rank], message.incarnations[1 - settings.rank]
         self._feed(EpochBegan(message.epoch, own, peer))
         self._control.send(EpochReady(message.epoch, settings.rank))
+
+    def _has_news(self) -> bool:
+        """Return whether the driver said something: while an epoch begins that can only mean that it is over."""
+        return self._control.framed.readable(0)
 
     def _leave_epoch(self) -> None:
         self._drop_peer()

@@ -6,10 +6,8 @@ that is not one of its ranks. Source: DESIGN section 4, "Ray places and restarts
 
 from __future__ import annotations
 
-import os
 import secrets
 import select
-import signal
 import socket
 import time
 from collections.abc import Iterable
@@ -21,6 +19,7 @@ from torch._C._distributed_c10d import TCPStore
 from ranks.errors import BAD_DATA, UNAVAILABLE, USAGE, UserError
 from ranks.link import ControlLink, FramedSocket, LinkClosed, listening_socket
 from ranks.process_identity import is_alive
+from ranks.process_reaper import reap
 from ranks.profiles import profile_named
 from ranks.rank_actor import RankActor
 from ranks.rank_settings import RankSettings
@@ -253,31 +252,28 @@ class RankPair:
             import ray
 
             ray.kill(self._actors[attestation.rank], no_restart=False)
-        elif is_alive(attestation.pid, attestation.process_start_ticks):
-            os.kill(attestation.pid, signal.SIGKILL)
+        else:
+            reap({attestation.pid: attestation.process_start_ticks}, "")
 
     def _await_end(self) -> None:
         """Wait for the end of `serve` on every rank that said hello, then for Ray to let the processes go."""
         import ray
 
         running = [self._served[rank] for rank in self.links if self._served[rank] is not None]
-        if running and ray.is_initialized():
+        if running and ray.is_initialized() and self._session.healthy:
             ray.wait(running, num_returns=len(running), timeout=_STOP_WAIT_S)
 
     def _forget_actors(self) -> None:
         import ray
 
-        if not ray.is_initialized():
-            return
-        for actor in getattr(self, "_actors", []):
-            ray.kill(actor)
-        if hasattr(self, "_group"):
-            ray.util.remove_placement_group(self._group)
+        if ray.is_initialized() and self._session.healthy:
+            for actor in getattr(self, "_actors", []):
+                ray.kill(actor)
+            if hasattr(self, "_group"):
+                ray.util.remove_placement_group(self._group)
         deadline = time.monotonic() + _STOP_WAIT_S
         while any(is_alive(pid, ticks) for pid, ticks in self._ever):
             if time.monotonic() > deadline:
-                for pid, ticks in self._ever:
-                    if is_alive(pid, ticks):
-                        os.kill(pid, signal.SIGKILL)
+                reap(dict(self._ever), "")
                 return
             time.sleep(0.01)

@@ -7,14 +7,19 @@ Source: DESIGN section 4; Ray's documentation of token authentication.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -46,6 +51,7 @@ class RaySession:
         """Start a cluster on loopback, or join the one at `address`. Raises UserError when Ray does not come up."""
         self.host = "127.0.0.1"
         self._started = False
+        self._roots: dict[int, int] = {}
         try:
             self._folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir="/tmp")
         except OSError as error:
@@ -75,13 +81,18 @@ class RaySession:
         self.watch_children()
 
     def _start_private(self, cpus: int, gpus: int) -> None:
-        import ray
-
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         # Ray reads these variables once, when it is imported, and somebody may have imported it before us.
         raylet: Any = import_module("ray._raylet")
         raylet.Config.initialize("")
         raylet.AuthenticationTokenLoader.instance().reset_cache()
+        with _deaf_children():
+            self._init(cpus, gpus)
+        self._roots = self._own_children()
+
+    def _init(self, cpus: int, gpus: int) -> None:
+        import ray
+
         ray.init(
             address="local",
             num_cpus=cpus,
@@ -100,16 +111,30 @@ class RaySession:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         self.host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
-    def watch_children(self) -> None:
-        """Tell the reaper of every process of this session: children that name its folder, and their descendants."""
+    @property
+    def healthy(self) -> bool:
+        """Whether the private cluster's own processes still run; without them every call to Ray waits a minute."""
+        return all(is_alive(pid, start_ticks) for pid, start_ticks in self._roots.items())
+
+    def _own_children(self, recursive: bool = False) -> dict[int, int]:
+        """Return pid and start ticks of children that name this session's folder, with their descendants if wanted."""
+        found = {}
         for child in psutil.Process().children():
             try:
                 ours = any(self._folder in word for word in child.cmdline())
-                family = [child, *child.children(recursive=True)] if ours else []
+                family = [child, *(child.children(recursive=True) if recursive else ())] if ours else []
             except (psutil.NoSuchProcess, psutil.ZombieProcess):
                 continue
             for process in family:
-                self.watch(process.pid)
+                start_ticks = process_start_ticks(process.pid)
+                if start_ticks is not None:
+                    found[process.pid] = start_ticks
+        return found
+
+    def watch_children(self) -> None:
+        """Tell the reaper of every process of this session."""
+        for pid in self._own_children(recursive=True):
+            self.watch(pid)
 
     def watch(self, pid: int) -> None:
         """Tell the reaper of one process; unknown or ended ones are left out."""
@@ -125,9 +150,13 @@ class RaySession:
 
         self.watch_children()
         # A start that failed because another session runs in this process must not end that one.
-        if self._started:
+        in_order = self._started and self.healthy
+        if in_order:
             ray.shutdown()
-        survivors = self._await_end(_END_WAIT_S if self._started else 0.0)
+        elif self._started:
+            # Somebody ended the cluster under us (a signal to the whole group, say): Ray's own end would wait for it.
+            atexit.unregister(ray.shutdown)
+        survivors = self._await_end(_END_WAIT_S if in_order else 0.0)
         self._started = False
         reap({pid: self._watched[pid] for pid in survivors}, "")
         self._tell("done")
@@ -160,3 +189,16 @@ class RaySession:
     ) -> None:
         """Stop, whatever happened."""
         self.stop()
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Let what is started inside ignore the end of the terminal: this process needs it to end everything in order."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    earlier = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, earlier)

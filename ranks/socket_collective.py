@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import socket
 import struct
-from datetime import timedelta
 from typing import Any
 
 import torch
 from torch._C._distributed_c10d import Store
 
 from ranks.collective import CollectiveError
-from ranks.link import LinkClosed, connect, listening_socket
+from ranks.rendezvous import Superseded, meet
 
 __all__ = ["SocketCollective"]
 
@@ -36,21 +35,12 @@ class SocketCollective:
         self._socket: socket.socket | None = None
         self._calls = 0
 
-    def rebind(self, store: Store, prefix: str, host: str, timeout_ms: int) -> None:
+    def rebind(self, store: Store, prefix: str, host: str, timeout_ms: int, superseded: Superseded) -> None:
         """Meet the peer of a new epoch; rank 0 listens on `host`. Raises CollectiveError."""
         self.release()
-        key = f"{prefix}/collective"
         try:
-            if self.rank == 0:
-                with listening_socket(host, 0, 1) as listener:
-                    listener.settimeout(timeout_ms / 1000)
-                    store.set(key, f"{host}:{listener.getsockname()[1]}")
-                    connected = listener.accept()[0]
-            else:
-                store.wait([key], timedelta(milliseconds=timeout_ms))
-                peer_host, port = store.get(key).decode().rsplit(":", 1)
-                connected = connect(peer_host, int(port), timeout_ms)
-        except (OSError, LinkClosed, RuntimeError) as error:
+            connected = meet(self.rank, store, f"{prefix}/collective", host, timeout_ms, superseded)
+        except (OSError, RuntimeError) as error:
             raise CollectiveError(f"no peer under {prefix}: {str(error).splitlines()[0]}") from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):

@@ -32,7 +32,7 @@ class Pair:
 
     def bind(self, prefix: str, timeout_ms: int = 4000) -> None:
         clients = [TCPStore("127.0.0.1", self.store.port, None, False, wait_for_workers=False) for _ in range(2)]
-        self.both(lambda side: side.rebind(clients[side.rank], prefix, "127.0.0.1", timeout_ms))
+        self.both(lambda side: side.rebind(clients[side.rank], prefix, "127.0.0.1", timeout_ms, lambda: False))
 
     def __enter__(self) -> Self:
         return self

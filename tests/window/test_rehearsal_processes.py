@@ -100,6 +100,21 @@ def test_a_killed_driver_leaves_no_process_and_an_interrupted_one_ends_in_order(
     assert kinds, "the journal of an interrupted window is empty"
 
 
+@pytest.mark.timeout(200)
+def test_a_terminal_that_closes_takes_its_whole_group_along_and_the_window_still_ends_restored(
+    tmp_path: Path, repository: Path
+) -> None:
+    window = Rehearsal.start(tmp_path, "hung-up", repository)
+    window.await_log("A1 warm up")
+    # A terminal's end reaches every process of the group, so Ray's own must not leave before the ranks are stopped.
+    os.killpg(window.process.pid, signal.SIGHUP)
+    assert window.process.wait(timeout=60) == 130, window.log.read_text()
+    assert not window.living()
+    (journal,) = window.folder.glob("window-*/journal.jsonl")
+    restores = [line for line in journal.read_text().splitlines() if json.loads(line)["kind"] == "restore"]
+    assert [json.loads(line)["body"]["outcome"] for line in restores] == ["RESTORED"]
+
+
 @pytest.mark.timeout(300)
 def test_a_rank_killed_in_a_measured_run_is_replaced_and_the_window_still_ends_with_24_dispositions(
     tmp_path: Path, repository: Path
