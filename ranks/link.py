@@ -67,9 +67,14 @@ class FramedSocket:
         self.bytes_sent += len(joined)
 
     def receive(self) -> list[Frame | BrokenFrame]:
-        """Read what is there (at least one byte, so poll first) and return what it completes. Raises LinkClosed."""
+        """Read what is there and return what it completes, nothing when nothing is there. Raises LinkClosed.
+
+        Never waits: what a poll saw may have been read meanwhile, by a recovery inside a loop over several links.
+        """
         try:
-            data = self.socket.recv(_READ_BYTES)
+            data = self.socket.recv(_READ_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
         except OSError as error:
             raise LinkClosed(f"read failed: {error}") from error
         if not data:

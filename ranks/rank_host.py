@@ -98,7 +98,6 @@ class RankHost:
     def _step(self) -> None:
         """Wait for one thing and deliver it; the wait is charged to the term that the core waits in."""
         peer = self._executor.peer
-        sources: list[ControlLink | FramedSocket] = [self._control, *([peer] if peer else [])]
         sockets = [self._control.framed, *([peer] if peer else [])]
         term = _WAITING_TERMS.get(self.core.phase)
         if term is None:
@@ -106,9 +105,11 @@ class RankHost:
         else:
             with self._executor.timer.term(term):
                 ready = select.select(sockets, [], [], self._wait_ms() / 1000)[0]
-        for source, framed in zip(sources, sockets, strict=True):
-            if framed in ready:
-                self._read_control() if source is self._control else self._read_peer(framed)
+        if self._control.framed in ready:
+            self._read_control()
+        # A new epoch may just have replaced the peer link; the old one has nothing more to say.
+        if peer is not None and peer in ready and peer is self._executor.peer:
+            self._read_peer(peer)
         if not ready:
             self._fire_deadline()
 
