@@ -113,14 +113,17 @@ class Bed:
         self._done.pop(prefix, None)
         self._deliver(PrimeWanted(prefix, spec.prompt_token_ids))
         self._pump(lambda: len(self._done.get(prefix, [])) == 2)
-        digests = {done.rank: f"{done.state_digest:016x}" for done in self._done.pop(prefix)}
+        done = {each.rank: each for each in self._done.pop(prefix)}
+        held = {each.held_tokens for each in done.values()}
+        if len(held) != 1:
+            raise BedError(f"ranks hold different numbers of tokens after a prime: {sorted(held)}")
         self._primed.add(prefix)
         return PrimeReceipt(
             request_id=spec.request_id,
-            occupied_tokens=len(spec.prompt_token_ids),
+            occupied_tokens=held.pop(),
             elapsed_ns=time.monotonic_ns() - started,
             prefix_digest=f"{prefix:016x}",
-            state_digests=(digests[0], digests[1]),
+            state_digests=(f"{done[0].state_digest:016x}", f"{done[1].state_digest:016x}"),
         )
 
     def run(

@@ -28,6 +28,7 @@ from ranks.rank_settings import RankSettings
 from ranks.records import Attestation
 from ranks.row_probe import products_are_row_invariant
 from ranks.shard_engine import ShardEngine
+from ranks.target_probe import measured_target_policy
 from ranks.weights import load_weights
 
 __all__ = ["RankActor"]
@@ -84,6 +85,7 @@ def _own_identity() -> tuple[int, int]:
 
 def _attest(settings: RankSettings, engine: ShardEngine, config: ModelConfig) -> Attestation:
     pid, start_ticks = _own_identity()
+    temperature, top_p = measured_target_policy()
     return Attestation(
         rank=settings.rank,
         pid=pid,
@@ -100,8 +102,8 @@ def _attest(settings: RankSettings, engine: ShardEngine, config: ModelConfig) ->
         device=settings.device,
         python_version=platform.python_version(),
         torch_version=torch.__version__,
-        target_temperature="1",
-        target_top_p="1",
+        target_temperature=temperature,
+        target_top_p=top_p,
         row_invariant=products_are_row_invariant(_probe_shapes(config), settings.device),
     )
 

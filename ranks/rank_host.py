@@ -161,19 +161,20 @@ class RankHost:
             self.core.inbox.dropped["stale_command"] += 1
             return
         try:
-            digest = self._prime(command) if isinstance(command, PrimePrefix) else self._admit(command)
+            slot = self._prime(command) if isinstance(command, PrimePrefix) else self._admit(command)
+            held_tokens, digest = self._engine.slot_length(slot) + 1, self._engine.state_digest(slot)
         except (CollectiveError, RuntimeError, ValueError, KeyError) as error:
             self._feed(_failure_of(error))
             return
         subject = command.prefix if isinstance(command, PrimePrefix) else command.request
-        self._control.send(CommandDone(command.epoch, self.settings.rank, subject, digest))
+        self._control.send(CommandDone(command.epoch, self.settings.rank, subject, held_tokens, digest))
 
     def _prime(self, command: PrimePrefix) -> int:
         scratch = self.settings.slot_count
         self._engine.clear(scratch)
         self._prefill(scratch, command.token_ids[:-1])
         self._primes[command.prefix] = self._engine.snapshot(scratch)
-        return self._engine.state_digest(scratch)
+        return scratch
 
     def _admit(self, command: AdmitSlot) -> int:
         if command.held_prefix is not None:
@@ -182,7 +183,7 @@ class RankHost:
             self._engine.clear(command.slot)
         held = self._engine.slot_length(command.slot)
         self._prefill(command.slot, command.token_ids[held:-1])
-        return self._engine.state_digest(command.slot)
+        return command.slot
 
     def _prefill(self, slot: int, token_ids: tuple[int, ...]) -> None:
         if token_ids:

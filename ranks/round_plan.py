@@ -98,11 +98,15 @@ class AdmitSlot:
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class CommandDone:
-    """A prime (`subject` is the prefix) or an admission (the request) is done, with the slot's replicated state."""
+    """A prime (`subject` is the prefix) or an admission (the request) is done, with the slot's replicated state.
+
+    `held_tokens` is what this rank's engine holds now: tokens with keys and values, plus the anchor behind them.
+    """
 
     epoch: int
     rank: int
     subject: int
+    held_tokens: int
     state_digest: int
     type: Literal["done"] = "done"
 

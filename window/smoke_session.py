@@ -7,7 +7,7 @@ that its time did not allow is INCOMPLETE, never a match. Source: plan, "T0 uses
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ranks.records import RequestStatus
 from window.arms import Arm
@@ -88,7 +88,7 @@ class SmokeSession:
                 max_new_tokens=self.registration.smoke.max_new_tokens,
                 granted_ns=left_ns,
             )
-            results = self._bed.run([spec])
+            results = self._bed.run([replace(spec, seed=self.registration.smoke.seed)])
             if len(results) != 1 or results[0].status not in (RequestStatus.EOS, RequestStatus.BUDGET):
                 return f"arm {arm.name} did not finish {source_id}"
             rows[source_id] = results[0].token_ids

@@ -132,6 +132,26 @@ def test_a_deadline_cuts_a_run_and_keeps_what_was_delivered(sound: Bed, expected
     assert result.open_round_age_ns is None or result.open_round_age_ns < 2_000_000_000
 
 
+def test_every_round_accounts_for_its_time_term_by_term_on_both_ranks(sound: Bed) -> None:
+    for round_ in sound.run([spec(0, 1, 40)])[0].rounds:
+        for times in (round_.rank0, round_.rank1):
+            terms = (
+                times.draft_ns,
+                times.selector_ns,
+                times.exchange_ns,
+                times.validation_ns,
+                times.target_ns,
+                times.agreement_ns,
+            )
+            assert min(terms) > 0, times
+            assert sum(terms) <= times.total_ns <= round_.released_ns - round_.started_ns, times
+
+
+def test_what_a_prime_holds_is_told_by_the_engines_and_not_by_the_order(sound: Bed) -> None:
+    for occupied_tokens in (2, 96, 300):
+        assert sound.prime(spec(1, 1, 40, occupied_tokens)).occupied_tokens == occupied_tokens
+
+
 def test_a_primed_prefix_gives_the_tokens_of_an_unprimed_one(sound: Bed, expected: dict[int, tuple[int, ...]]) -> None:
     receipt = sound.prime(spec(0, 1, 40))
     assert receipt.occupied_tokens == 96

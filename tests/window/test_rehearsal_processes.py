@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 WINDOW_MARK = "SPECBED_TEST_WINDOW"
 RANK_NAME = "ray::RankActor"
-VERDICTS = {0, 10, 11}
 
 
 @dataclass
@@ -124,7 +123,11 @@ def test_a_rank_killed_in_a_measured_run_is_replaced_and_the_window_still_ends_w
     victims = window.living(RANK_NAME)
     assert len(victims) == 2
     victims[0].kill()
-    assert window.process.wait(timeout=240) in VERDICTS, window.log.read_text()
+    # A rank that dies in a measured run rejects: nothing in the registration injected that.
+    assert window.process.wait(timeout=240) == 11, window.log.read_text()
     assert not window.living()
-    decision = json.loads((window.bundle() / "decision.json").read_text())
-    assert "24" in json.dumps(decision)
+    records = [json.loads(line) for line in (window.bundle() / "journal.jsonl").read_text().splitlines()]
+    runs = [record["body"] for record in records if record["kind"] == "run"]
+    assert len({run["run_id"] for run in runs}) == len(runs) == 24
+    assert any(run["epochs_survived"] for run in runs), "no run felt the death of the rank"
+    assert [record["body"]["outcome"] for record in records if record["kind"] == "restore"] == ["RESTORED"]
