@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable
 from hashlib import blake2b
 
-__all__ = ["EMPTY_PREFIX", "binding_digest", "extend_prefix", "law_number"]
+__all__ = ["EMPTY_PREFIX", "binding_digest", "extend_prefix"]
 
 EMPTY_PREFIX = 0
 _LINK = struct.Struct("<Qq")
@@ -27,11 +27,6 @@ def extend_prefix(prefix_digest: int, token_ids: Iterable[int]) -> int:
         link = blake2b(_LINK.pack(prefix_digest, token_id), digest_size=8)
         prefix_digest = int.from_bytes(link.digest(), "little")
     return prefix_digest
-
-
-def law_number(law_id: str) -> int:
-    """Return the 64-bit number that stands for a law id in headers and bindings."""
-    return int.from_bytes(blake2b(law_id.encode(), digest_size=8).digest(), "little")
 
 
 def binding_digest(request: int, prefix_digest: int, position: int, purpose: int, law: int) -> int:

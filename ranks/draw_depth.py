@@ -12,21 +12,19 @@ from dataclasses import dataclass
 from ranks.records import DraftMode
 from ranks.verdict import DepthReason
 from selector.draft_law import (
-    LAW_ID,
     DraftCounts,
     InvalidRow,
     ShardCandidates,
-    counts_digest,
     counts_of,
     draw_token,
     merge_candidates,
     one_hot,
 )
+from selector.law_digest import counts_digest
+from selector.law_ids import EXACT_LAW_ID, GREEDY_LAW_ID
 from selector.philox import Purpose, draw24, draw_words
 
-__all__ = ["GREEDY_LAW_ID", "DrawnDepth", "draw_depth", "draws_its_token", "law_id_of"]
-
-GREEDY_LAW_ID = "greedy/one-hot-v1"
+__all__ = ["DrawnDepth", "draw_depth", "draws_its_token", "law_id_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class DrawnDepth:
 
 def law_id_of(draft_mode: DraftMode) -> str:
     """Return the id of the law that drafts of this mode follow."""
-    return LAW_ID if draft_mode is DraftMode.SAMPLED else GREEDY_LAW_ID
+    return EXACT_LAW_ID if draft_mode is DraftMode.SAMPLED else GREEDY_LAW_ID
 
 
 def draw_depth(
@@ -59,7 +57,7 @@ def draw_depth(
     else:
         token_id = int(merged.token_ids[0])
         draft_counts = one_hot(token_id)
-    return DrawnDepth(token_id, draft_counts, counts_digest(draft_counts, token_id))
+    return DrawnDepth(token_id, draft_counts, counts_digest(draft_counts, token_id, law_id_of(draft_mode)))
 
 
 def draws_its_token(drawn: DrawnDepth, draft_mode: DraftMode, seed: int, request: int, position: int) -> bool:

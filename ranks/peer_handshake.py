@@ -11,12 +11,12 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch._C._distributed_c10d import Store
 
-from ranks.binding import law_number
 from ranks.draw_depth import law_id_of
 from ranks.frames import ABI_MARKER, Frame, Header, Kind
 from ranks.link import FramedSocket, FrameFilter, LinkClosed
 from ranks.rank_settings import RankSettings
 from ranks.rendezvous import Superseded, meet
+from selector.law_ids import law_number
 
 __all__ = ["HandshakeRefused", "PeerIdentity", "open_peer_link"]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
-from ranks.binding import law_number
 from ranks.candidate_body import encode_candidates, encode_votes
 from ranks.draw_depth import law_id_of
 from ranks.entry_walk import EntryWalk
@@ -50,6 +49,7 @@ from ranks.records import DraftMode
 from ranks.round_plan import RoundPlan, RoundVerdict, VerdictEntry
 from ranks.verdict import DepthReason, spec_depth
 from selector.draft_law import TOP_K, ShardCandidates
+from selector.law_ids import law_number
 
 __all__ = ["TRANSITIONS", "Phase", "RankCore"]
 

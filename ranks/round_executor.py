@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from ranks.collective import Collective
-from ranks.draw_depth import draw_depth
+from ranks.draw_depth import draw_depth, law_id_of
 from ranks.link import ControlLink, FramedSocket
 from ranks.rank_events import (
     BackboneDone,
@@ -40,7 +40,8 @@ from ranks.round_timer import RoundTimer
 from ranks.round_verification import RoundVerification
 from ranks.shard_engine import ShardEngine
 from ranks.verdict import DepthReason
-from selector.draft_law import ShardCandidates, counts_digest, shard_candidates_rows
+from selector.draft_law import ShardCandidates, shard_candidates_rows
+from selector.law_digest import counts_digest
 
 __all__ = ["RoundExecutor"]
 
@@ -137,8 +138,11 @@ class RoundExecutor:
 
     def _check_digests(self, effect: CheckDigests) -> Event:
         with self.timer.term("validation"):
+            law_id = law_id_of(self._draft_mode)
             digests = tuple(
-                tuple(0 if drawn is None else counts_digest(drawn.draft_counts, drawn.token_id) for drawn in row)
+                tuple(
+                    0 if drawn is None else counts_digest(drawn.draft_counts, drawn.token_id, law_id) for drawn in row
+                )
                 for row in effect.drawn
             )
         return DigestsChecked(digests)

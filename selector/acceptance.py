@@ -4,11 +4,9 @@ Standard rejection with the draft's own counts. Draft x stands iff u * q(x) < p(
 replaced by a draw from (p - q)+; when all usable drafts stand, one token is drawn from p (bonus, forced rejection and
 target-only alike). At temperature 0 a draft stands iff it is the argmax, and the argmax is emitted.
 
-Bound. Let e be the L1 error of the float64 target law and V the vocabulary size. Acceptance compares exact integers, so
-with a 53-bit draw it errs by e + 2^-53 in L1; weights in units of 2^-63 err by e + V * 2^-64; the draws within and
-across shards by V/2 * 2^-64 in total variation. The emitted law of a position is within
-2e + V * 2^-64 + V * 2^-66 + 2^-51 of p in total variation. With e <= 51 * 2^-53 (exp within one unit in the last place,
-exponents rounded once, sums by a tree of 17 levels) and V = 163,840 that is below 2^-45.
+The emitted law of a position is within total_variation_bound(V) of the real softmax in total variation, below 2^-45 for
+V = 163,840; selector/shipped_bound.py derives it term by term: the exponential, its sums, the division, the weights in
+units of 2^-63, and the draws.
 
 Must never recompute a softmax of the draft, clamp a count, or let a bad row raise: a target row without a law ends the
 request as a value, a count of 0 under a drafted token is proof of an earlier failure and raises.
@@ -82,7 +80,7 @@ def accepts(draw: int, draw_bits: int, count: int, target_prob: float) -> bool:
 
     draw: 0 .. 2^draw_bits-1; count: 1 .. 2^24; target_prob: float64 in 0 .. 1, taken at its exact value. p = 0 never
     stands. Of all draws just min(2^draw_bits, ceil(2^draw_bits * p / q)) stand, so the chance of standing is within
-    2^-draw_bits above min(1, p / q), and the emitted law within 2^-45 of p a position (bound in the module docstring).
+    2^-draw_bits above min(1, p / q), and the emitted law within 2^-45 of p a position (selector/shipped_bound.py).
     Raises ProofOfFailure for count 0, ValueError for another value out of range. Source: DESIGN section 3.
     """
     if not 0 <= draw < 1 << draw_bits:

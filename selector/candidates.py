@@ -108,7 +108,7 @@ def merge_candidates(shards: Sequence[ShardCandidates]) -> ShardCandidates | Inv
     order = np.lexsort((token_ids, -logits))
     token_ids, logits = token_ids[order], logits[order]
     fresh = np.ones(len(order), dtype=np.bool_)
-    fresh[1:] = token_ids[1:] != token_ids[:-1]
+    fresh[1:] = (token_ids[1:] != token_ids[:-1]) | (logits[1:] != logits[:-1])
     token_ids, logits = token_ids[fresh], logits[fresh]
     if len(set(token_ids.tolist())) != len(token_ids):
         return InvalidRow(InvalidReason.ONE_TOKEN_TWO_LOGITS)

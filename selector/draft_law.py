@@ -8,7 +8,6 @@ Source: DESIGN section 3, "Draft law".
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +23,7 @@ from selector.candidates import (
     shard_candidates_rows,
 )
 from selector.fixed_point import weights_of
+from selector.law_ids import EXACT_LAW_ID
 
 __all__ = [
     "GRID",
@@ -34,7 +34,6 @@ __all__ = [
     "InvalidReason",
     "InvalidRow",
     "ShardCandidates",
-    "counts_digest",
     "counts_of",
     "counts_of_rows",
     "draft_law",
@@ -46,7 +45,7 @@ __all__ = [
     "shard_candidates_rows",
 ]
 
-LAW_ID = "top32/tau0.7/dyadic24-floor-first-v1"
+LAW_ID = EXACT_LAW_ID
 GRID_BITS = 24
 GRID = 1 << GRID_BITS
 
@@ -118,17 +117,3 @@ def draw_token(draft_counts: DraftCounts, draw: int) -> int:
     if not 0 <= draw < GRID:
         raise ValueError(f"draw is {draw}, must be in 0 .. 2^{GRID_BITS}-1")
     return int(draft_counts.token_ids[int(draw_indices(draft_counts, np.array(draw, dtype=np.int64)))])
-
-
-def counts_digest(draft_counts: DraftCounts, drafted_token: int) -> int:
-    """Return a 64-bit digest of a law and the token drafted from it.
-
-    Bytes hashed, little-endian: law id, candidate number int64, token ids int32, counts int64, drafted token int64.
-    drafted_token: any int64. Source: DESIGN section 4, "Two checks, not one".
-    """
-    state = hashlib.blake2b(LAW_ID.encode("ascii"), digest_size=8)
-    state.update(len(draft_counts.token_ids).to_bytes(8, "little"))
-    state.update(np.ascontiguousarray(draft_counts.token_ids, dtype="<i4").tobytes())
-    state.update(np.ascontiguousarray(draft_counts.counts, dtype="<i8").tobytes())
-    state.update(drafted_token.to_bytes(8, "little", signed=True))
-    return int.from_bytes(state.digest(), "little")

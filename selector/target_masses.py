@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from selector.draft_law import GRID_BITS, DraftCounts
 from selector.philox import Words, draw64
+from selector.target_exponential import exponential
 from selector.target_statistics import NO_TOKEN, RowNormaliser, check_rows
 
 __all__ = [
@@ -76,7 +77,7 @@ def target_probabilities(
     """
     check_rows(shard_logits, len(normaliser.valid), "normaliser entry")
     return [
-        np.exp(row.astype(np.float64) - normaliser.maximum[index]) / normaliser.sum_exp[index]
+        exponential(row.astype(np.float64) - normaliser.maximum[index]) / normaliser.sum_exp[index]
         if normaliser.valid[index]
         else None
         for index, row in enumerate(shard_logits)

@@ -1,9 +1,10 @@
 """First exchange of a verify: what each shard tells about its half of every target row, and how both halves merge.
 
-The target law is the softmax of the processed logits at temperature 1, top_p 1, in float64. Both ranks merge the
-*exchanged* numbers in shard order 0, 1 by this code, so they hold the same bits. Validity is judged after the
-merge: one shard all -inf is lawful. Greedy rows need no division: they carry their argmax.
-Must never raise for bad logits and never look at the drafted token to judge a row.
+The target law is the softmax of the processed logits at temperature 1, top_p 1, in float64. Exponentials and sums are
+our own, so a shard's numbers have the same bits on every machine; both ranks merge the *exchanged* numbers in shard
+order 0, 1 by this code, so they hold the same bits too. Validity is judged after the merge: one shard all -inf is
+lawful. Greedy rows need no division: they carry their argmax.
+Must never raise for bad logits, never look at the drafted token to judge a row, and never tell -0.0 from 0.0.
 Source: DESIGN section 3, "TP2 needs no gathered logits".
 """
 
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NO_TOKEN", "RowNormaliser", "ShardStatistics", "combine_statistics", "shard_statistics", "tree_sum"]
+from selector.target_exponential import MOST_TERMS, exponential, orderless_sum
+
+__all__ = ["NO_TOKEN", "RowNormaliser", "ShardStatistics", "combine_statistics", "shard_statistics"]
 
 NO_TOKEN = -1
 _STATISTICS_COLUMNS = 5
@@ -75,18 +78,6 @@ class RowNormaliser:
         )
 
 
-def tree_sum(values: NDArray[np.float64]) -> float:
-    """Return the sum of float64 values (n,) by halving: the order is fixed, at most ceil(log2 n) roundings a value."""
-    if not len(values):
-        return 0.0
-    while len(values) > 1:
-        half = (len(values) + 1) // 2
-        folded = values[:half].copy()
-        folded[: len(values) - half] += values[half:]
-        values = folded
-    return float(values[0])
-
-
 def shard_statistics(
     shard_logits: NDArray[np.float32], first_token_id: int, drafted_token_ids: NDArray[np.int64]
 ) -> ShardStatistics:
@@ -94,23 +85,26 @@ def shard_statistics(
 
     shard_logits: float32 (rows, n), n >= 1; first_token_id: global id of column 0;
     drafted_token_ids: int64 (rows,), global ids, -1 for a row that verifies nothing.
-    Raises ValueError for other shapes or dtypes. Source: DESIGN section 3.
+    Raises ValueError for other shapes or dtypes and for more than 2^18-1 columns. Source: DESIGN section 3.
     """
     check_rows(shard_logits, len(drafted_token_ids), "drafted token")
     rows, width = shard_logits.shape
+    if width > MOST_TERMS:
+        raise ValueError(f"a shard of {width} columns is too wide, {MOST_TERMS} fit the integer limbs of its sum")
     highest = shard_logits.max(axis=1) if rows else np.empty(0, dtype=np.float32)
     poisoned = ~(highest < np.inf)
     usable = ~poisoned & (highest > -np.inf)
-    maximum = np.where(usable, highest, -np.inf).astype(np.float64)
+    # Which of two equal zeros is found depends on the machine; adding zero leaves 0.0 of both.
+    maximum = np.where(usable, highest, -np.inf).astype(np.float64) + 0.0
     argmax_id = np.where(usable, shard_logits.argmax(axis=1) + first_token_id, NO_TOKEN).astype(np.int64)
     sum_exp = np.zeros(rows, dtype=np.float64)
     # Row by row, so that a row's bits cannot depend on the rows beside it.
     for row in np.flatnonzero(usable).tolist():
-        sum_exp[row] = tree_sum(np.exp(shard_logits[row].astype(np.float64) - maximum[row]))
+        sum_exp[row] = orderless_sum(exponential(shard_logits[row].astype(np.float64) - maximum[row]))
     column = np.asarray(drafted_token_ids) - first_token_id
     here = (column >= 0) & (column < width) & (np.asarray(drafted_token_ids) != NO_TOKEN) & ~poisoned
     draft_logit = np.full(rows, np.nan, dtype=np.float64)
-    draft_logit[here] = shard_logits[here, column[here]]
+    draft_logit[here] = shard_logits[here, column[here]].astype(np.float64) + 0.0
     return ShardStatistics(maximum, sum_exp, poisoned, argmax_id, draft_logit)
 
 
@@ -129,15 +123,16 @@ def combine_statistics(shard0: ShardStatistics, shard1: ShardStatistics) -> RowN
     valid = ~shard0.poisoned & ~shard1.poisoned & np.isfinite(maximum)
     # An invalid row has no scale; zero keeps the arithmetic below free of inf - inf, and nothing reads it.
     scale = np.where(valid, maximum, 0.0)
-    part0 = np.where(valid, shard0.sum_exp * np.exp(np.minimum(shard0.maximum - scale, 0.0)), 0.0)
-    part1 = np.where(valid, shard1.sum_exp * np.exp(np.minimum(shard1.maximum - scale, 0.0)), 0.0)
+    part0 = np.where(valid, shard0.sum_exp * exponential(np.minimum(shard0.maximum - scale, 0.0)), 0.0)
+    part1 = np.where(valid, shard1.sum_exp * exponential(np.minimum(shard1.maximum - scale, 0.0)), 0.0)
     sum_exp = part0 + part1
     lower_id = np.minimum(shard0.argmax_id, shard1.argmax_id)
     argmax_id = np.where(shard0.maximum > shard1.maximum, shard0.argmax_id, shard1.argmax_id)
     argmax_id = np.where(shard0.maximum == shard1.maximum, lower_id, argmax_id)
     draft_logit = np.where(np.isnan(shard0.draft_logit), shard1.draft_logit, shard0.draft_logit)
-    numerator = np.exp(np.minimum(draft_logit - scale, 0.0))
-    draft_probability = np.divide(numerator, sum_exp, out=np.full(len(valid), np.nan), where=valid)
+    numerator = exponential(np.minimum(draft_logit - scale, 0.0))
+    drafted = valid & ~np.isnan(draft_logit)
+    draft_probability = np.divide(numerator, sum_exp, out=np.full(len(valid), np.nan), where=drafted)
     return RowNormaliser(maximum, sum_exp, valid, np.where(valid, argmax_id, NO_TOKEN), draft_probability)
 
 

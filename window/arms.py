@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from selector.law_ids import EXACT_LAW_ID, GREEDY_LAW_ID, LawFamily, law_of_id
 from window.canonical import Count, DecimalText, Digest, SealedModel
 
 __all__ = ["ARM_OF_BLOCK", "BLOCK_NAMES", "Arm", "ArmName", "BlockName", "EngineIdentity", "TargetPolicy"]
@@ -17,7 +18,6 @@ ArmName = Literal["A", "B"]
 BlockName = Literal["A1", "B1", "B2", "A2"]
 BLOCK_NAMES: tuple[BlockName, ...] = ("A1", "B1", "B2", "A2")
 ARM_OF_BLOCK: dict[BlockName, ArmName] = {"A1": "A", "B1": "B", "B2": "B", "A2": "A"}
-ONE_HOT_LAW = "greedy/one-hot-v1"
 
 
 class Arm(SealedModel):
@@ -42,10 +42,16 @@ class Arm(SealedModel):
                 f"arm {self.name} has one sampled switch on and one off; engine_sampled_drafts and "
                 "worker_sampled_drafts must be equal"
             )
-        if self.engine_sampled_drafts and self.draft_law_id == ONE_HOT_LAW:
+        if self.engine_sampled_drafts and self.draft_law_id == GREEDY_LAW_ID:
             raise ValueError(f"arm {self.name} samples its drafts but names the one-hot law; name the sampled law")
-        if not self.engine_sampled_drafts and self.draft_law_id != ONE_HOT_LAW:
-            raise ValueError(f"arm {self.name} drafts greedily, so its draft_law_id must be {ONE_HOT_LAW}")
+        # The plan's law is exact: pruning is another law and needs another plan.
+        if law_of_id(self.draft_law_id).family is LawFamily.PRUNED:
+            raise ValueError(
+                f"arm {self.name} names the pruned law {self.draft_law_id}; the plan's law is exact, so its "
+                f"draft_law_id must be {EXACT_LAW_ID}"
+            )
+        if not self.engine_sampled_drafts and self.draft_law_id != GREEDY_LAW_ID:
+            raise ValueError(f"arm {self.name} drafts greedily, so its draft_law_id must be {GREEDY_LAW_ID}")
         return self
 
 

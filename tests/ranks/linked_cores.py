@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranks.active_request import ActiveRequest
-from ranks.draw_depth import draw_depth
+from ranks.draw_depth import draw_depth, law_id_of
 from ranks.driver_core import DriverCore, DriverPhase, DriverPolicy
 from ranks.driver_events import (
     AckArrived,
@@ -71,7 +71,8 @@ from ranks.round_plan import AckEntry, AdmitSlot, RoundAck, RoundPlan, RoundVerd
 from ranks.round_verification import RoundVerification
 from ranks.verdict import DepthReason
 from selector.acceptance import ProofOfFailure
-from selector.draft_law import ShardCandidates, counts_digest, shard_candidates_rows
+from selector.draft_law import ShardCandidates, shard_candidates_rows
+from selector.law_digest import counts_digest
 from tests.ranks.toy_model import DRAFTER, HALF, TARGET, VOCABULARY, Logits
 
 NO_TIMES = RankTimes(0, 0, 0, 0, 0, 0, 0)
@@ -267,9 +268,10 @@ class LinkedCores:
         elif isinstance(effect, DrawDepth):
             return self._draw(rank, effect)
         elif isinstance(effect, CheckDigests):
+            law_id = law_id_of(self.draft_mode)
             return DigestsChecked(
                 tuple(
-                    tuple(0 if d is None else counts_digest(d.draft_counts, d.token_id) for d in r)
+                    tuple(0 if d is None else counts_digest(d.draft_counts, d.token_id, law_id) for d in r)
                     for r in effect.drawn
                 )
             )

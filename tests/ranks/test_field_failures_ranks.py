@@ -12,7 +12,8 @@ from ranks.rank_core import RankCore
 from ranks.rank_events import DepthDrawn, Effect, Event, SendAck
 from ranks.records import DraftMode, RequestStatus
 from ranks.verdict import DepthReason
-from selector.draft_law import counts_digest
+from selector.law_digest import counts_digest
+from selector.law_ids import EXACT_LAW_ID
 from tests.ranks.linked_cores import LinkedCores
 from tests.ranks.toy_model import HALF, greedy_tokens, request
 
@@ -25,7 +26,9 @@ def test_ranks_draw_apart_another_drafted_token_on_one_rank_is_found_before_the_
         for result in drawn.results:
             assert isinstance(result, DrawnDepth)
             token = next(int(t) for t in result.draft_counts.token_ids if int(t) != result.token_id)
-            results.append(DrawnDepth(token, result.draft_counts, counts_digest(result.draft_counts, token)))
+            results.append(
+                DrawnDepth(token, result.draft_counts, counts_digest(result.draft_counts, token, EXACT_LAW_ID))
+            )
         return DepthDrawn(drawn.depth, tuple(results))
 
     bed = LinkedCores(tamper=other_token)

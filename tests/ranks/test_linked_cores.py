@@ -16,7 +16,9 @@ from ranks.rank_core import TRANSITIONS, Phase, RankCore
 from ranks.rank_events import DepthDrawn, PeerClosed, PlanArrived
 from ranks.records import DraftMode, RequestSpec, RequestStatus
 from ranks.verdict import DepthReason
-from selector.draft_law import DraftCounts, counts_digest
+from selector.draft_law import DraftCounts
+from selector.law_digest import counts_digest
+from selector.law_ids import EXACT_LAW_ID
 from tests.ranks.linked_cores import LinkedCores, WireFilter
 from tests.ranks.toy_model import DRAFTER, greedy_tokens, request
 
@@ -163,7 +165,7 @@ def _moved(drawn: DrawnDepth) -> DrawnDepth:
     counts[0] += 1
     counts[-1] -= 1
     law = DraftCounts(drawn.draft_counts.token_ids, counts)
-    return DrawnDepth(drawn.token_id, law, counts_digest(law, drawn.token_id))
+    return DrawnDepth(drawn.token_id, law, counts_digest(law, drawn.token_id, EXACT_LAW_ID))
 
 
 def test_disagreement_for_ever_ends_the_epoch_and_is_never_silent() -> None:
@@ -178,7 +180,9 @@ def test_a_token_that_its_draw_does_not_pick_ends_the_epoch_and_releases_nothing
         for result in drawn.results:
             assert isinstance(result, DrawnDepth)
             other = next(int(t) for t in result.draft_counts.token_ids if int(t) != result.token_id)
-            results.append(DrawnDepth(other, result.draft_counts, counts_digest(result.draft_counts, other)))
+            results.append(
+                DrawnDepth(other, result.draft_counts, counts_digest(result.draft_counts, other, EXACT_LAW_ID))
+            )
         return DepthDrawn(drawn.depth, tuple(results))
 
     bed = LinkedCores(tamper=swapped)

@@ -114,6 +114,9 @@ def test_one_token_with_two_logits_makes_the_row_invalid() -> None:
     first = ShardCandidates(np.array([4, 1], dtype=np.int32), row_of([2.0, 1.0]), poisoned=False)
     second = ShardCandidates(np.array([4], dtype=np.int32), row_of([0.5]), poisoned=False)
     assert merge_candidates([first, second]) == InvalidRow(InvalidReason.ONE_TOKEN_TWO_LOGITS)
+    # Nothing stands between both entries in order of law, so comparing neighbours by id alone would take them for one.
+    beside = ShardCandidates(np.array([4], dtype=np.int32), row_of([1.5]), poisoned=False)
+    assert merge_candidates([first, beside]) == InvalidRow(InvalidReason.ONE_TOKEN_TWO_LOGITS)
 
 
 def test_negative_zero_is_listed_as_zero_and_ties_with_it() -> None:

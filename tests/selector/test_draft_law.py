@@ -17,7 +17,6 @@ from selector.draft_law import (
     DraftCounts,
     InvalidReason,
     InvalidRow,
-    counts_digest,
     counts_of,
     counts_of_rows,
     draft_law,
@@ -172,20 +171,3 @@ def test_counts_of_nothing_are_refused_because_such_a_row_is_invalid() -> None:
     with pytest.raises(ValueError, match="merge_candidates tells"):
         counts_of(empty)
     assert draft_law(np.full(4, -np.inf, dtype=np.float32)) == InvalidRow(InvalidReason.NONE_FINITE)
-
-
-def test_a_digest_tells_every_change_of_law_or_token_apart() -> None:
-    law = law_of([1.0, 0.5, 0.25])
-    moved = DraftCounts(law.token_ids, law.counts + np.array([-1, 1, 0]))
-    renamed = DraftCounts(law.token_ids + np.int32(1), law.counts)
-    shorter = DraftCounts(law.token_ids[:2], law.counts[:2])
-    digests = [counts_digest(item, 0) for item in (law, moved, renamed, shorter)] + [counts_digest(law, 1)]
-    assert len(set(digests)) == 5
-    assert all(0 <= digest < 1 << 64 for digest in digests)
-
-
-def test_a_digest_depends_on_values_and_not_on_memory_layout() -> None:
-    law = law_of([1.0, 0.5, 0.25, 0.125])
-    strided = DraftCounts(np.repeat(law.token_ids, 2)[::2], np.repeat(law.counts, 3)[::3])
-    big_endian = DraftCounts(law.token_ids.astype(">i4"), law.counts.astype(">i8"))
-    assert counts_digest(strided, 2) == counts_digest(big_endian, 2) == counts_digest(law, 2)

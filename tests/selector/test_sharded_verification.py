@@ -20,7 +20,7 @@ from selector.acceptance import (
 )
 from selector.draft_law import DraftCounts, draft_law, draw_token
 from selector.philox import Purpose, Words, draw24, draw_words
-from selector.target_statistics import tree_sum
+from selector.target_exponential import MOST_TERMS, exponential
 
 LOGITS = st.one_of(st.floats(-20, 20, width=32), st.sampled_from([-np.inf, 0.0, -0.0, 3.0, 3.0]))
 WILD = st.one_of(LOGITS, st.sampled_from([np.nan, np.inf]))
@@ -220,10 +220,32 @@ def test_rows_cuts_one_request_out_of_a_batch() -> None:
     assert masses.rows(4, 8).pack().tobytes() == second[1][0].pack().tobytes()
 
 
-@given(st.lists(st.floats(0, 1), max_size=200))
-def test_a_tree_sum_is_near_the_exact_sum_and_empty_sums_are_zero(values: list[float]) -> None:
-    exact = float(np.sum(np.array(values, dtype=np.longdouble))) if values else 0.0
-    assert tree_sum(np.array(values, dtype=np.float64)) == pytest.approx(exact, rel=1e-14)
+@pytest.mark.parametrize("width", [2, 255, 4097])
+def test_a_permuted_vocabulary_gives_the_same_sum(width: int) -> None:
+    rng = np.random.default_rng(width)
+    row = rng.normal(scale=5, size=(1, width)).astype(np.float32)
+    orders = [np.arange(width), *(rng.permutation(width) for _ in range(4))]
+    sums = {float(statistics_of(row[:, order], 0, [-1]).sum_exp[0]) for order in orders}
+    assert len(sums) == 1
+
+
+def test_a_sum_of_floats_in_their_order_would_be_caught() -> None:
+    rng = np.random.default_rng(4097)
+    terms = exponential(-rng.exponential(5, size=4097))
+    orders = [rng.permutation(4097) for _ in range(8)]
+    assert len({float(np.cumsum(terms[order])[-1]) for order in orders}) > 1
+
+
+@pytest.mark.parametrize("zeros", [[-0.0, 0.0], [0.0, -0.0], [-0.0, -0.0]])
+def test_both_zeros_are_exchanged_as_the_same_bytes(zeros: list[float]) -> None:
+    row = np.array([zeros], dtype=np.float32)
+    plain = statistics_of(np.zeros((1, 2), dtype=np.float32), 0, [1])
+    assert statistics_of(row, 0, [1]).pack().tobytes() == plain.pack().tobytes()
+
+
+def test_a_drafted_token_outside_every_shard_has_no_probability() -> None:
+    low, high = (statistics_of(np.zeros((1, 2), dtype=np.float32), first, [9]) for first in (0, 2))
+    assert np.isnan(combine_statistics(low, high).draft_probability[0])
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
@@ -234,3 +256,5 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     short, long = (statistics_of(np.zeros((rows, 2), np.float32), 0, [-1] * rows) for rows in (1, 2))
     with pytest.raises(ValueError, match="1 and 2 rows"):
         combine_statistics(short, long)
+    with pytest.raises(ValueError, match="too wide"):
+        shard_statistics(np.zeros((1, MOST_TERMS + 1), np.float32), 0, np.zeros(1, np.int64))

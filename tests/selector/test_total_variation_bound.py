@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 from selector.acceptance import accepts, combine_statistics, shard_statistics, target_probabilities
 from selector.draft_law import GRID
 from selector.philox import Words
+from selector.shipped_bound import TOTAL_VARIATION_AIM, target_law_error, total_variation_bound
+from selector.target_exponential import MOST_TERMS
 from selector.target_masses import pick_index
 
 VOCABULARY = 163_840
-TARGET_ERROR = Fraction(51, 1 << 53)
+COLUMNS = 2048
+TARGET_ERROR = target_law_error(COLUMNS)
 
 
 def real_softmax(logits: Sequence[float]) -> list[Fraction]:
@@ -45,15 +48,20 @@ def l1_error(logits: NDArray[np.float32]) -> Fraction:
 
 def hostile_rows() -> dict[str, NDArray[np.float32]]:
     rng = np.random.default_rng(45)
-    near_tie = np.full(2048, -7.0) + rng.normal(scale=1e-6, size=2048)
+    near_tie = np.full(COLUMNS, -7.0) + rng.normal(scale=1e-6, size=COLUMNS)
     near_tie[1000] = 1e-9
+    # Arguments halfway between two steps of the exponential, where its reduced argument is greatest.
+    halfway = -(rng.integers(0, 4000, size=COLUMNS) + 0.5) * np.log(2) / 256
     return {
-        "normal": rng.normal(scale=3, size=2048).astype(np.float32),
-        "flat": rng.normal(scale=1e-3, size=2048).astype(np.float32),
-        "offset": (rng.normal(scale=2, size=2048) + 5000).astype(np.float32),
+        "normal": rng.normal(scale=3, size=COLUMNS).astype(np.float32),
+        "flat": rng.normal(scale=1e-3, size=COLUMNS).astype(np.float32),
+        "offset": (rng.normal(scale=2, size=COLUMNS) + 5000).astype(np.float32),
         "inexact differences": near_tie.astype(np.float32),
-        "masked": np.where(rng.random(2048) < 0.9, -np.inf, rng.normal(size=2048)).astype(np.float32),
-        "one": np.where(np.arange(2048) == 7, 0.0, -np.inf).astype(np.float32),
+        "halfway": halfway.astype(np.float32),
+        "around the cut": -np.linspace(0, 1400, COLUMNS, dtype=np.float32),
+        "one shard far below": np.where(np.arange(COLUMNS) < COLUMNS // 2, 0.0, -800.0).astype(np.float32),
+        "masked": np.where(rng.random(COLUMNS) < 0.9, -np.inf, rng.normal(size=COLUMNS)).astype(np.float32),
+        "one": np.where(np.arange(COLUMNS) == 7, 0.0, -np.inf).astype(np.float32),
     }
 
 
@@ -109,9 +117,29 @@ def test_a_token_owns_its_share_of_the_64_bit_draws_to_within_one(weights: list[
     assert owned_before == 1 << 64
 
 
-def test_the_ingredients_add_up_to_less_than_the_stated_bound() -> None:
-    per_token = Fraction(VOCABULARY, 1 << 64) + Fraction(VOCABULARY, 1 << 66)
-    total = 2 * TARGET_ERROR + per_token + Fraction(1, 1 << 51)
-    assert total < Fraction(1, 1 << 45)
+def test_the_bound_stays_below_the_aim_at_the_greatest_vocabulary() -> None:
+    assert total_variation_bound(VOCABULARY) < TOTAL_VARIATION_AIM
+    assert total_variation_bound(32_000) < total_variation_bound(129_280) < total_variation_bound(VOCABULARY)
     # With draws and weights of 53 bits, the within-shard share alone would exceed it.
-    assert Fraction(VOCABULARY, 1 << 54) > Fraction(1, 1 << 45)
+    assert Fraction(VOCABULARY, 1 << 54) > TOTAL_VARIATION_AIM
+
+
+def test_the_bound_is_the_sum_of_its_stated_terms() -> None:
+    share = target_law_error(VOCABULARY)
+    weights, picks, acceptance_and_masses = Fraction(VOCABULARY, 1 << 64), Fraction(VOCABULARY, 1 << 65), 2
+    rest = weights + picks + Fraction(acceptance_and_masses, 1 << 53) + Fraction(1, 1 << 64)
+    assert total_variation_bound(VOCABULARY) == 2 * share + rest
+    assert Fraction(33, 1 << 53) < share + Fraction(1, 1 << 53) < Fraction(35, 1 << 53)
+
+
+@given(st.lists(st.floats(0, 40), min_size=1, max_size=40))
+def test_the_mean_distance_from_the_maximum_is_at_most_the_logarithm_of_the_size(distances: list[float]) -> None:
+    exact = real_softmax([min(distances) - distance for distance in distances])
+    mean = sum(share * Fraction(distance - min(distances)) for share, distance in zip(exact, distances, strict=True))
+    assert mean <= Fraction(np.log(len(distances))) + Fraction(1, 10**12)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2 * MOST_TERMS + 1])
+def test_a_vocabulary_that_no_two_shards_can_hold_has_no_bound(size: int) -> None:
+    with pytest.raises(ValueError, match="vocabulary_size"):
+        total_variation_bound(size)

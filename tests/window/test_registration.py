@@ -10,9 +10,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ranks.draw_depth import GREEDY_LAW_ID
 from tests.window.registrations import ORDER, arm, registration, registration_fields, small_stages, source
-from window.arms import ONE_HOT_LAW
 from window.canonical import canonical_bytes, canonical_json, strict_json
 from window.dispositions import Disposition, DispositionEffect, RejectReason
 from window.errors import WindowError
@@ -57,16 +55,14 @@ def test_every_changed_byte_of_a_value_gives_another_window_id() -> None:
     assert registration(label="another window").window_id() != registration().window_id()
 
 
-def test_the_one_hot_law_has_the_ranks_name() -> None:
-    assert ONE_HOT_LAW == GREEDY_LAW_ID
-
-
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
         ("arms.1.worker_sampled_drafts", False, "one sampled switch on and one off"),
         ("arms.0.draft_law_id", "top32/tau0.7/dyadic24-floor-first-v1", "must be greedy/one-hot"),
         ("arms.1.draft_law_id", "greedy/one-hot-v1", "one-hot law"),
+        ("arms.1.draft_law_id", "pruned32-grid12/top32/tau0.7/dyadic24-floor-first-v1", "exact"),
+        ("arms.1.draft_law_id", "top32/tau0.7/dyadic24-floor-first-v2", "names no draft law"),
         ("arms.1.depth", 4, "same fixed depth"),
         ("arms.0.adaptive_admission", True, "adaptive_admission"),
         ("arms.0.confidence_admission", True, "confidence_admission"),

@@ -1,0 +1,1 @@
+"""Is a sampler's law what it says? Exhaustive and sampled checks of any proposal and verifier, with stated power."""
