@@ -26,7 +26,7 @@ from rich.live import Live
 from rich.text import Text
 from typer.exceptions import TyperException
 
-from ranks.errors import CANNOT_WRITE, INTERNAL, INTERRUPTED, USAGE, UserError
+from ranks.errors import BAD_DATA, CANNOT_WRITE, INTERNAL, INTERRUPTED, USAGE, UserError
 from window.errors import WindowError
 
 if TYPE_CHECKING:
@@ -193,6 +193,55 @@ def rehearse(
     return Outcome(lines, result_data(result), json_file, int(result.exit_code))
 
 
+selector_app: Final = typer.Typer(help="The draft law: vectors, certificate, kernels, speed.", no_args_is_help=False)
+app.add_typer(selector_app, name="selector")
+
+
+@selector_app.callback(invoke_without_command=True)
+def selector_root(context: typer.Context) -> None:
+    """Without a command print the help."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@selector_app.command()
+def check(
+    vectors: Annotated[Path, typer.Option("--vectors", metavar="FILE", help="Rows with their law, as JSON.")],
+    json_file: JsonFile = None,
+) -> Outcome:
+    """Hold every backend that runs here against a file of vectors, bit for bit."""
+    from selector.backends.vector_check import check_data, check_lines, check_vectors
+    from selector.law_vectors import read_vectors
+
+    try:
+        read = read_vectors(vectors.read_bytes())
+    except OSError as error:
+        raise UserError(f"--vectors {vectors} cannot be read: {error.strerror or error}.", BAD_DATA) from error
+    except ValueError as error:
+        raise UserError(f"--vectors {vectors} is no file of vectors: {error}.", BAD_DATA) from error
+    result = check_vectors(read, on_progress=_say)
+    return Outcome(check_lines(result), check_data(result), json_file, result.exit_code)
+
+
+@selector_app.command()
+def bench(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few shapes, to see that it works; no figures to quote.")
+    ] = False,
+    json_file: JsonFile = None,
+) -> Outcome:
+    """Time the selection beside torch and beside reading the row once, after proving equal bits."""
+    from datetime import UTC, datetime
+
+    from selector.compiled.bench_run import BenchOptions, run_bench
+    from selector.compiled.bench_shapes import FULL_SHAPES, QUICK_SHAPES
+    from selector.compiled.bench_view import bench_data, bench_lines, bench_tables
+
+    options = BenchOptions(date=f"{datetime.now(UTC):%Y-%m-%d}", shapes=QUICK_SHAPES if quick else FULL_SHAPES)
+    result = run_bench(options, lambda done, total, what: _say(f"{done}/{total} {what}"))
+    return Outcome([*bench_tables(result), *bench_lines(result)], bench_data(result), json_file, result.exit_code)
+
+
 ranks_app: Final = typer.Typer(help="Two ranks: what they emit, and whether it is the law.", no_args_is_help=False)
 app.add_typer(ranks_app, name="ranks")
 
@@ -221,8 +270,12 @@ def law(
     from window.law_inputs import law_request
 
     request = law_request(profile, weights, depth, samples, seed)
-    findings = run_law_check(request, lambda finding: print(finding_line(finding), file=sys.stderr, flush=True))
+    findings = run_law_check(request, lambda finding: _say(finding_line(finding)))
     return Outcome(power_lines(findings), findings_data(findings), json_file, law_exit_code(findings))
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
 
 
 def _nanoseconds(run_seconds: float) -> int:

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 MAGIC = 0x42455053  # the bytes "SPEB" on the wire
-ABI_VERSION = 1
+ABI_VERSION = 2
 ABI_MARKER = f"specbed-frame-v{ABI_VERSION}"
 MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 8

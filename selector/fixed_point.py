@@ -16,7 +16,16 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EXPONENT_SCALE", "LN2_Q36", "WEIGHT_BITS", "WEIGHT_TABLE", "weights_of"]
+__all__ = [
+    "EXPONENT_BITS",
+    "EXPONENT_LIMIT",
+    "EXPONENT_SCALE",
+    "LN2_Q36",
+    "WEIGHT_BITS",
+    "WEIGHT_TABLE",
+    "weights_of",
+    "weights_of_exponents",
+]
 
 WEIGHT_BITS = 38
 EXPONENT_SCALE = 2.060992915555662
@@ -24,11 +33,12 @@ EXPONENT_SCALE = 2.060992915555662
 LN2_Q36 = 47632711549
 """ln(2) * 2^36 rounded to the nearest integer."""
 
+EXPONENT_BITS = 32
+EXPONENT_LIMIT = 63.0
+"""From an exponent of 39 on the weight is 0; clamping here keeps every shift below the word length."""
+
 _TABLE_BITS = 8
-_EXPONENT_BITS = 32
-_FINE_BITS = _EXPONENT_BITS - _TABLE_BITS
-# From an exponent of 39 on the weight is 0; clamping here keeps every shift below the word length.
-_EXPONENT_LIMIT = 63.0
+_FINE_BITS = EXPONENT_BITS - _TABLE_BITS
 
 
 def _rounded_power(index: int) -> int:
@@ -53,13 +63,20 @@ def weights_of(logits: NDArray[np.float32]) -> NDArray[np.int64]:
     """
     wide = logits.astype(np.float64)
     distance = wide.max(axis=-1, keepdims=True) - wide
-    exponent = np.minimum(distance * EXPONENT_SCALE, _EXPONENT_LIMIT)
-    fixed = np.rint(exponent * float(1 << _EXPONENT_BITS)).astype(np.int64)
-    whole = fixed >> _EXPONENT_BITS
+    exponent = np.minimum(distance * EXPONENT_SCALE, EXPONENT_LIMIT)
+    return weights_of_exponents(np.rint(exponent * float(1 << EXPONENT_BITS)).astype(np.int64))
+
+
+def weights_of_exponents(fixed: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return 2^38 * 2^-(fixed / 2^32) in fixed point, int64 (...,). fixed: int64 (...,), each in 0 .. 63 * 2^32.
+
+    Source: DESIGN section 3.
+    """
+    whole = fixed >> EXPONENT_BITS
     step = (fixed >> _FINE_BITS) & ((1 << _TABLE_BITS) - 1)
     coarse = WEIGHT_TABLE[step]
     loss = _one_minus_power(fixed & ((1 << _FINE_BITS) - 1))
-    return np.asarray((coarse - ((coarse * loss) >> _EXPONENT_BITS)) >> whole)
+    return np.asarray((coarse - ((coarse * loss) >> EXPONENT_BITS)) >> whole)
 
 
 def _one_minus_power(fine: NDArray[np.int64]) -> NDArray[np.int64]:

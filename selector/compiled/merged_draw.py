@@ -10,18 +10,18 @@ Source: DESIGN section 3; selector/candidates.py, draft_law.py, philox.py and la
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from selector.candidates import TOP_K, InvalidReason, InvalidRow
+from selector.candidates import TOP_K, InvalidRow
 from selector.compiled.row_selection import CANDIDATE_WORDS, logit_bits
 from selector.compiled.selection_kernels import draw_kernel, whole_rows_kernel
 from selector.draft_law import DraftCounts
 from selector.law_ids import EXACT_LAW_ID, law_number
+from selector.row_status import REASON_OF_STATUS, RowStatus
 
 __all__ = [
     "DIGEST_AT",
@@ -46,22 +46,6 @@ STATUS_AT: Final = NUMBER_AT + 3
 DRAWN_WORDS: Final = NUMBER_AT + 4
 
 _INT64: Final = np.dtype(np.int64)
-
-
-class RowStatus(IntEnum):
-    """Whether a row has a law, else why not."""
-
-    VALID = 0
-    NAN_OR_POSITIVE_INFINITY = 1
-    NONE_FINITE = 2
-    ONE_TOKEN_TWO_LOGITS = 3
-
-
-_REASONS: Final = {
-    RowStatus.NAN_OR_POSITIVE_INFINITY: InvalidReason.NAN_OR_POSITIVE_INFINITY,
-    RowStatus.NONE_FINITE: InvalidReason.NONE_FINITE,
-    RowStatus.ONE_TOKEN_TWO_LOGITS: InvalidReason.ONE_TOKEN_TWO_LOGITS,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +93,7 @@ class DrawnRows:
         """Return one row's law, or why it has none. row: 0 .. rows-1."""
         status = RowStatus(int(self.statuses[row]))
         if status is not RowStatus.VALID:
-            return InvalidRow(_REASONS[status])
+            return InvalidRow(REASON_OF_STATUS[status])
         number = int(self.numbers[row])
         return DraftCounts(self.token_ids[row, :number], self.counts[row, :number].copy())
 

@@ -26,6 +26,7 @@ from selector.kernels.device_contenders import (
 from selector.kernels.device_records import DeviceBench, DeviceMissing, DeviceTime
 from selector.kernels.device_timing import TimedMode, captured, eager_modes, graph_modes, read_bandwidth_gb_s
 from selector.kernels.exact_contenders import exact_contenders
+from selector.kernels.pruned_contenders import pruned_contenders
 
 __all__ = ["DEVICE_SHAPES", "contenders", "first_difference", "measure_device"]
 
@@ -44,7 +45,7 @@ NO_DEVICE: Final = "CUDA device"
 
 def contenders() -> tuple[Contender, ...]:
     """Return all contenders, ours first."""
-    return (*exact_contenders(), *baselines())
+    return (*exact_contenders(), *pruned_contenders(), *baselines())
 
 
 def _missing(reason: str) -> DeviceBench:

@@ -14,7 +14,6 @@ Source: DESIGN section 3; selector/candidates.py, draft_law.py, philox.py and la
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
 import torch
@@ -39,16 +38,7 @@ from selector.kernels.shard_select import CANDIDATE_WORDS
 from selector.law_ids import EXACT_LAW_ID, law_number
 from selector.philox import Purpose
 
-__all__ = ["SPECS", "DrawNames", "MergeBuffers", "RowStatus", "law_number_as_int64", "merge_and_draw"]
-
-
-class RowStatus(IntEnum):
-    """Whether a row has a law, else why not."""
-
-    VALID = 0
-    NAN_OR_POSITIVE_INFINITY = 1
-    NONE_FINITE = 2
-    ONE_TOKEN_TWO_LOGITS = 3
+__all__ = ["SPECS", "DrawNames", "MergeBuffers", "law_number_as_int64", "merge_and_draw"]
 
 
 @triton.jit

@@ -7,28 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from selector.candidates import TOP_K, InvalidReason, InvalidRow, ShardCandidates, merge_candidates
+from selector.candidates import TOP_K, InvalidRow, ShardCandidates, merge_candidates
 from selector.draft_law import counts_of, draw_token
 from selector.law_digest import counts_digest
 from selector.law_ids import EXACT_LAW_ID
 from selector.logit_keys import keys_to_candidates
 from selector.philox import Purpose, draw24, draw_words
+from selector.row_status import STATUS_OF_REASON
 
 __all__ = ["DrawName", "ReferenceRows", "reference_rows"]
 
 DrawName = tuple[int, int, int]
 """(seed, request, position) of one row's draw, unsigned."""
-
-_STATUSES: Final = {
-    InvalidReason.NAN_OR_POSITIVE_INFINITY: 1,
-    InvalidReason.NONE_FINITE: 2,
-    InvalidReason.ONE_TOKEN_TWO_LOGITS: 3,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +56,7 @@ def reference_rows(
     for row, (seed, request, position) in enumerate(names):
         merged = merge_candidates([_candidates(words[row]) for words in shards])
         if isinstance(merged, InvalidRow):
-            result.statuses[row] = _STATUSES[merged.reason]
+            result.statuses[row] = STATUS_OF_REASON[merged.reason]
             continue
         law = counts_of(merged)
         token = draw_token(law, draw24(draw_words(seed, request, position, Purpose.PROPOSAL)))

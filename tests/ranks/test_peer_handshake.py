@@ -16,7 +16,7 @@ def identity(rank: int, **changes: object) -> PeerIdentity:
         "rank": rank,
         "incarnation": 10 + rank,
         "epoch": 3,
-        "abi_marker": "specbed-frame-v1",
+        "abi_marker": "specbed-frame-v2",
         "law_id": "top32/tau0.7/dyadic24-floor-first-v1",
         "draft_mode": "sampled",
         "depth": 5,
@@ -52,8 +52,9 @@ def test_equal_ranks_get_a_link() -> None:
 @pytest.mark.parametrize(
     ("name", "other"),
     [
-        ("abi_marker", "specbed-frame-v2"),
+        ("abi_marker", "specbed-frame-v1"),
         ("law_id", "greedy/one-hot-v1"),
+        ("law_id", "pruned32-grid12/top32/tau0.7/dyadic24-floor-first-v1"),
         ("draft_mode", "greedy"),
         ("depth", 4),
         ("exchange", "staging"),

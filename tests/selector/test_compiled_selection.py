@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from selector.candidates import ShardCandidates, merge_candidates
 from selector.candidates import shard_candidates_rows as reference_candidates
-from selector.compiled.merged_draw import DrawnRows, RowStatus, draw_names, draw_rows, draw_rows_at
+from selector.compiled.merged_draw import DrawnRows, draw_names, draw_rows, draw_rows_at
 from selector.compiled.reference_comparison import reference_drawn, selection_difference, widened
 from selector.compiled.row_selection import empty_candidates, select_rows, shard_candidates_rows
 from selector.compiled.warm_up import warm_up
@@ -24,6 +24,7 @@ from selector.fixed_point import WEIGHT_TABLE
 from selector.kernels.kernel_cases import CASES, LARGE_WIDTHS, SMALL_WIDTHS, case_row
 from selector.kernels.shard_select_reference import reference_words
 from selector.logit_keys import MASKED_KEY, candidate_keys
+from selector.row_status import RowStatus
 
 WIDTHS = (
     1,

@@ -21,7 +21,6 @@ from selector.kernels.merge_draw import (
     SPECS,
     DrawNames,
     MergeBuffers,
-    RowStatus,
     law_number_as_int64,
     merge_and_draw,
 )
@@ -29,6 +28,7 @@ from selector.kernels.merge_draw_reference import DrawName, ReferenceRows, refer
 from selector.kernels.shard_select_reference import reference_words
 from selector.law_ids import EXACT_LAW_ID, GREEDY_LAW_ID, law_number, pruned_law_id
 from selector.logit_keys import MASKED_KEY, candidate_keys
+from selector.row_status import RowStatus
 
 CPU = torch.device("cpu")
 Words = NDArray[np.int64]

@@ -15,96 +15,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selector.kernels import verify_decide, verify_masses, verify_statistics, wide_integers
-from selector.kernels.launch_count import LaunchLog
-from selector.kernels.verify_cases import SMALL_CASES, in_bfloat16, random_case, round_on
+from selector.kernels.verify_cases import SMALL_CASES, in_bfloat16, random_case
 from selector.kernels.verify_decide import DecisionBuffers, launch_decision
-from selector.kernels.verify_masses import MassesBuffers, launch_masses
+from selector.kernels.verify_masses import launch_masses
 from selector.kernels.verify_reference import (
-    Decision,
     VerifyCase,
     decision_reference,
     masses_reference,
     statistics_reference,
 )
 from selector.kernels.verify_round import TILES, VerifyTile, tile_of
-from selector.kernels.verify_statistics import StatisticsBuffers, launch_statistics
+from selector.kernels.verify_statistics import launch_statistics
+from selector.kernels.verify_trial import VerifyTrial
 from selector.target_exponential import MOST_TERMS
 
 CPU = "cpu"
 TILE = VerifyTile(columns=64, warps=1, places=8)
-GARBAGE = 7.25
 CASES = {make().name: make for make in SMALL_CASES}
 DECISION_ONLY = {"depth 3", "depth 4", "depth 6", "depth 7"}
 """The first two steps see rows, not depths; the interpreter is slow."""
 
 
-class Bench:
-    """Both shards' buffers of one case, filled with garbage, and the three steps of a verify over them."""
-
-    def __init__(self, case: VerifyCase, dtype: torch.dtype = torch.float32, tile: VerifyTile = TILE) -> None:
-        rows = len(case.logits)
-        self.case = case
-        self.round = round_on(case, CPU)
-        self.shards = [(torch.from_numpy(part).to(dtype), first) for part, first in case.shards()]
-        widths = [part.shape[1] for part, _ in self.shards]
-        self.statistics_buffers = [StatisticsBuffers.allocate(rows, width, CPU, tile) for width in widths]
-        self.masses_buffers = [MassesBuffers.allocate(rows, width, CPU, tile) for width in widths]
-        self.decision_buffers = DecisionBuffers.allocate(self.round.requests, case.depth, CPU)
-        self.log = LaunchLog()
-        self.poison()
-
-    def poison(self) -> None:
-        for statistics in self.statistics_buffers:
-            statistics.statistics.fill_(GARBAGE)
-            statistics.keys.fill_(1 << 61)
-            statistics.limbs.fill_(-5)
-        for masses in self.masses_buffers:
-            masses.masses.fill_(GARBAGE)
-            masses.sums.fill_(-5)
-        found = self.decision_buffers
-        for output in (found.accepted, found.token_ids, found.forced, found.invalid_row, found.status):
-            output.fill_(77)
-
-    def statistics(self) -> torch.Tensor:
-        parts = zip(self.shards, self.statistics_buffers, strict=True)
-        return torch.stack(
-            [launch_statistics(part, first, self.round, buffers, self.log) for (part, first), buffers in parts]
-        )
-
-    def masses(self, statistics: torch.Tensor) -> torch.Tensor:
-        parts = zip(self.shards, self.masses_buffers, strict=True)
-        return torch.stack(
-            [launch_masses(part, first, statistics, self.round, buffers, self.log) for (part, first), buffers in parts]
-        )
-
-    def decisions(self, statistics: torch.Tensor, masses: torch.Tensor) -> list[Decision]:
-        found = launch_decision(statistics, masses, self.round, self.decision_buffers, self.log)
-        tokens = [tuple(row) for row in found.token_ids.tolist()]
-        columns = (found.accepted.tolist(), tokens, found.forced.tolist(), found.invalid_row.tolist())
-        return [Decision(*row) for row in zip(*columns, found.status.tolist(), strict=True)]
-
-    def differences(self, decision_only: bool = False) -> list[str]:
-        """Return which of the three steps gives other bytes than numpy."""
-        case, wrong = self.case, []
-        statistics = statistics_reference(case)
-        masses = masses_reference(case, statistics)
-        if not decision_only:
-            if self.statistics().numpy().tobytes() != statistics.tobytes():
-                wrong.append("statistics")
-            if self.masses(torch.from_numpy(statistics)).numpy().tobytes() != masses.tobytes():
-                wrong.append("masses")
-        decisions = self.decisions(torch.from_numpy(statistics), torch.from_numpy(masses))
-        return wrong + ([] if decisions == decision_reference(case, statistics, masses) else ["decisions"])
+def trial(case: VerifyCase, dtype: torch.dtype = torch.float32, tile: VerifyTile = TILE) -> VerifyTrial:
+    """Return a trial in the interpreter with a tile small enough for several blocks."""
+    return VerifyTrial(case, CPU, dtype, tile)
 
 
 @pytest.mark.parametrize("name", list(CASES))
 def test_every_step_gives_the_bytes_of_numpy(name: str) -> None:
-    assert Bench(CASES[name]()).differences(name in DECISION_ONLY) == []
+    assert trial(CASES[name]()).differences(name in DECISION_ONLY) == []
 
 
 @pytest.mark.parametrize("name", ["ties and both zeros", "masks, a masked draft and a shard without any"])
 def test_bfloat16_logits_give_the_bytes_of_numpy(name: str) -> None:
-    assert Bench(in_bfloat16(CASES[name]()), torch.bfloat16).differences() == []
+    assert trial(in_bfloat16(CASES[name]()), torch.bfloat16).differences() == []
 
 
 def test_the_registry_exercises_every_way_in_which_a_round_ends() -> None:
@@ -122,7 +66,7 @@ def test_the_registry_exercises_every_way_in_which_a_round_ends() -> None:
 
 def test_a_replay_draws_anew_and_leaves_no_counter_raised() -> None:
     case = random_case("replayed", 2, 1, 70, 33, 12, closeness=0.9)
-    bench = Bench(case)
+    bench = trial(case)
     for step in range(2):
         moved = replace(case, position=tuple(position + step for position in case.position))
         bench.round.position.copy_(torch.tensor(moved.position))
@@ -137,7 +81,7 @@ def test_a_replay_draws_anew_and_leaves_no_counter_raised() -> None:
 
 
 def test_a_verify_is_four_launches_a_shard_and_one_decision() -> None:
-    bench = Bench(random_case("counted", 1, 1, 20, 10, 13))
+    bench = trial(random_case("counted", 1, 1, 20, 10, 13))
     statistics = bench.statistics()
     bench.decisions(statistics, bench.masses(statistics))
     assert bench.log.count("verify_maxima/") == bench.log.count("verify_sums/") == 2
@@ -158,7 +102,7 @@ def test_small_random_rounds_give_the_bytes_of_numpy(seed: int, vocabulary: int,
         case.logits[row, column] = value
     case.usable_depth[0] = data.draw(st.integers(0, 1))
     case.temperature[0] = data.draw(st.integers(0, 1))
-    assert Bench(case).differences() == []
+    assert trial(case).differences() == []
 
 
 @triton.jit
@@ -255,11 +199,11 @@ def test_a_planted_bug_changes_the_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, name, bug)
-    assert step in Bench(make()).differences()
+    assert step in trial(make()).differences()
 
 
 def test_a_first_token_id_of_the_other_shard_changes_the_bytes() -> None:
-    bench = Bench(sampled_case())
+    bench = trial(sampled_case())
     bench.shards = [(part, 70 - first) for part, first in bench.shards]
     assert bench.differences() == ["statistics", "masses"]
 
@@ -276,7 +220,7 @@ def test_every_width_has_a_tile_that_holds_it_and_wider_shards_are_refused() -> 
 
 def test_tensors_that_fit_no_round_are_refused() -> None:
     case = random_case("refused", 1, 1, 20, 10, 13)
-    bench = Bench(case)
+    bench = trial(case)
     (logits, first), buffers = bench.shards[0], bench.statistics_buffers[0]
     with pytest.raises(ValueError, match="must be float32 or bfloat16"):
         launch_statistics(logits.to(torch.float64), first, bench.round, buffers)

@@ -16,6 +16,7 @@ from ranks.records import (
     RoundRecord,
     StopReceipt,
 )
+from selector.law_ids import pruned_law_id
 from tests.window.registrations import MATRICES
 from tests.window.scenes import round_record
 from window.arms import Arm
@@ -109,7 +110,7 @@ class ScriptedBed:
         if lies("depth"):
             first = replace(first, depth=first.depth - 1)
         if lies("law"):
-            first = replace(first, law_id="another-law")
+            first = replace(first, law_id=pruned_law_id(32, 12))
         if lies("temperature"):
             first = replace(first, target_temperature="0.7")
         if lies("old_process"):
