@@ -142,6 +142,16 @@ def prefix_after(valid, drawn, before):
     return tl.where(valid, drawn, before)
 
 
+@triton.jit
+def store_law(token_ids, counts, numbers, output, valid, best_ids, row_counts, number):
+    # One depth's candidates and counts, or padding for a depth without a law.
+    place = tl.arange(0, 32)
+    tl.store(token_ids + output * 32 + place, tl.where(valid, best_ids, -1))
+    tl.store(counts + output * 32 + place, tl.where(valid, row_counts, 0))
+    tl.store(numbers + output, tl.where(valid, number, 0))
+
+
+# fmt: off
 @triton.jit(
     do_not_specialize=[
         "words",
@@ -159,31 +169,11 @@ def prefix_after(valid, drawn, before):
     ]
 )
 def walk_kernel(
-    words,
-    requests_in_all: tl.int32,
-    depth: tl.int32,
-    width: tl.int32,
-    previous_table,
-    following_table,
-    vocabulary: tl.int32,
-    row_words: tl.int32,
-    bias_shift: tl.int32,
-    grid_bits: tl.int32,
-    prefix_tokens,
-    seeds,
-    requests,
-    positions,
-    law_number: tl.int64,
-    weight_table,
-    token_ids,
-    counts,
-    numbers,
-    tokens,
-    digests,
-    statuses,
-    WORD_TILE: tl.constexpr,  # noqa: N803 - Triton writes constants so
-    BITS: tl.constexpr,  # noqa: N803
-    PURPOSE: tl.constexpr,  # noqa: N803
+    words, requests_in_all: tl.int32, depth: tl.int32, width: tl.int32, previous_table,
+    following_table, vocabulary: tl.int32, row_words: tl.int32, bias_shift: tl.int32,
+    grid_bits: tl.int32, prefix_tokens, seeds, requests, positions, law_number: tl.int64,
+    weight_table, token_ids, counts, numbers, tokens, digests, statuses, WORD_TILE: tl.constexpr,  # noqa: N803
+    BITS: tl.constexpr, PURPOSE: tl.constexpr,  # noqa: N803
 ):
     """Grid (requests,). words: int64 (2, requests, depth, 33); all outputs have one entry or 32 a request and depth."""
     request = tl.program_id(0).to(tl.int64)
@@ -220,9 +210,7 @@ def walk_kernel(
         status = tl.where(usable != 0, own_status, 4)
         valid = status == 0
         output = request * depth + step
-        tl.store(token_ids + output * 32 + place, tl.where(valid, best_ids, -1))
-        tl.store(counts + output * 32 + place, tl.where(valid, row_counts, 0))
-        tl.store(numbers + output, tl.where(valid, number, 0))
+        store_law(token_ids, counts, numbers, output, valid, best_ids, row_counts, number)
         tl.store(tokens + output, tl.where(valid, drawn, -1))
         tl.store(digests + output, tl.where(valid, digest, 0))
         tl.store(statuses + output, status)
@@ -231,6 +219,7 @@ def walk_kernel(
         keys = next_keys
         own_status = next_status
 
+# fmt: on
 
 _BITS: Final = {torch.int8: 8, torch.int16: 16}
 
