@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranks.frames import (
+    ABI_VERSION,
     HEADER_BYTES,
     MAX_BODY_BYTES,
     BrokenFrame,
@@ -94,7 +95,7 @@ def test_a_damaged_body_keeps_its_trusted_header() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"abi": 2}, FrameFault.OTHER_ABI),
+        ({"abi": ABI_VERSION + 1}, FrameFault.OTHER_ABI),
         ({"source": 3}, FrameFault.RESERVED_BITS),
         ({"depth": 9}, FrameFault.RESERVED_BITS),
     ],

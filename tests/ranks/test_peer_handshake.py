@@ -33,7 +33,7 @@ def meet(first: PeerIdentity, second: PeerIdentity) -> list[FramedSocket | Hands
     def side(own: PeerIdentity) -> FramedSocket | HandshakeRefused:
         client = TCPStore("127.0.0.1", store.port, None, False, wait_for_workers=False)
         try:
-            return open_peer_link(own, client, "epoch-3", "127.0.0.1", 5000, None, lambda: False)
+            return open_peer_link(own, client, "epoch-3", "127.0.0.1", 30_000, None, lambda: False)
         except HandshakeRefused as refused:
             return refused
 
